@@ -179,6 +179,7 @@ class Calls(Operators):
         symbol, types = self.text(operator), {self.type_of(part(node, x)) for x in sides}
         if symbol in OPERATORS and ("Tensor" in types or ("Tensor[]" in types and symbol != "<<")):
             self.tell(operator, f"{symbol}x" if right is EMPTY else f"x {symbol} y", ("operator", "+"))
+            self.newly_broken |= {"operator<<": self.findings[-1].where} if symbol == "<<" else {}
         elif symbol == "<<" and UNPRINTABLE & types:
             self.tell(operator, f"<< {self.text(right)}", ("operator", "<<"))
         self.children(node)

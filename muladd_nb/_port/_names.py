@@ -52,7 +52,7 @@ class Names(Findings):
     done: set[int] = field(default_factory=set)  # the ids of the nodes that are read already, to be skipped
 
     def __post_init__(self) -> None:
-        visible = self.project.visible[self.source]
+        self.visible = visible = self.project.visible[self.source]
         self.mine = self.project.mine[self.source]
         self.uses_torch = any(file.uses_torch for file in visible)
         self.torch = b"::torch::" if self.source in self.project.hides_torch else b"torch::"
@@ -127,7 +127,7 @@ class Names(Findings):
         if names[0] in (*ROOTS, "pybind11", "std"):
             return names
         is_known = self.is_declared(names[0]) or (self.std and ("std", names[0]) in ROWS) or ("c", names[0]) in ROWS
-        for path in () if is_known else sorted(self.usings | self.inside, key=len, reverse=True):
+        for path in () if is_known else sorted(self.usings | self.inside, key=lambda x: (-len(x), x)):
             full = path + names
             heads = ["::".join(full[1:i]) for i in range(2, len(full) + 1)]
             is_torchs = "::".join(full) in NAMES or (called and heads[-1] in ATEN) or self.is_in_header(path, names)

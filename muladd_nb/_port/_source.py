@@ -94,7 +94,9 @@ class Source:
         for node in found["macro"]:
             parameters = [self.text(x) for x in part(node, "parameters").named_children]
             name, value = self.text(part(node, "name")), part(node, "value")
-            self.fragments.append((name, parameters, parsed(*value.byte_range)))
+            body = parsed(*value.byte_range)
+            self.fragments.append((name, parameters, body))
+            self.names += [("macro", name, inner) for x in body.named_children[:1] for inner in x.named_children[:1]]
             pasted = re.findall(r"(\w+)\s*##|##\s*(\w+)", self.text(value))
             self.pasted |= {(name, i) for i, x in enumerate(parameters) if any(x in pair for pair in pasted)}
 
