@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import NamedTuple
 
 from . import _table as table
-from ._findings import Finding, Findings, fill
+from ._findings import Finding, Findings
 from ._source import EMPTY, ROOTS, Node, Path, above, part
 from ._table import ATEN, NAMES, ROWS, Row
 
@@ -188,9 +188,9 @@ class Names(Findings):
         finds = (table.find(kind, key, size, templates, self.target) for kind in ("name", "guard", "same"))
         row = next(filter(None, finds), None)
         if row and "$T" in row.to:
-            self.apply(row, node, what, fill(row.to, [], word.template), end=word.end)
+            self.apply(row, node, what, template=word.template, end=word.end)
         elif row and ("$" in row.to or row.args):
-            self.apply(row, call, what, fill(row.to, inner))
+            self.apply(row, call, what, inner=inner)
         elif row:
             self.apply(row, node, what, end=word.node.end_byte)
             if row.how != "mechanical":
@@ -279,7 +279,7 @@ class Names(Findings):
         elif "$" in row.to and not is_call:
             self.tell(name, text, ("name", "misread"))
         elif is_call and ("$" in row.to or row.to.endswith("()")):
-            self.apply(row, call, text, fill(row.to, inner))
+            self.apply(row, call, text, inner=inner)
         else:
             self.apply(row, name, text, at=at if row.how == "mechanical" or at is not EMPTY else whole)
 
