@@ -191,6 +191,7 @@ def found(tmp_path, capsys, *options, **files):
             "c",
             "follows",
         ),
+        ("struct A { at::Scalar g(); };\nvoid f(A a) {\na.g(); }", "g", "follows"),
         (
             "struct L;\nvoid f(L s, at::Tensor x) { s << x; }\n"
             "struct L { template <class T> L& operator<<(const T& x) { return *this; } };",

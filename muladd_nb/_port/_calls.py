@@ -127,6 +127,8 @@ class Calls(Operators):
             self.apply(row[0], node, f"{of}.{name}()", inner=inner, this=this, at=field)
         elif field.type == "field_identifier":
             self.walk(field)
+            if self.project.named["method", name] and name not in WORDS["common"]:
+                self.follow(field, name, self.broken.get(name, ""))
         self.walk(this, *word.template)
 
     def is_of_tensor(self, of: str, word: Word, function: Node) -> bool:
