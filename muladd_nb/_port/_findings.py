@@ -119,14 +119,12 @@ class Findings:
         family = re.sub(r"^([a-z]+)[A-Z]\w*", r"\1*", name)  # cudaMalloc -> cuda*
         for row in ROWS.get((kind, name), ROWS.get((kind, family), [])):
             # A header of CUDA that is used only under #if is included only if the machine has it.
-            always = not row.to.startswith(OPTIONAL) or not {"preproc_if", "preproc_ifdef"} & self.around(node)
-            if not row.to.startswith(OPTIONAL) or not always or not self.project.named["type", "cudaStream_t"]:
-                self.headers[row.to] = self.headers.get(row.to, False) or always
-
-    def around(self, node: Node) -> set[str]:
-        """Return the kinds of the nodes around a node, which may be in a macro's body. Include guards do not count."""
-        inner = self.source.root.descendant_for_byte_range(*node.byte_range) or EMPTY
-        return {up.type for up in above(inner) if up not in self.source.guards}
+            is_optional = row.to.startswith(OPTIONAL)
+            in_branch = is_optional and any(
+                up.type in ("preproc_if", "preproc_ifdef") for up in self.source.above(node)
+            )
+            if not is_optional or in_branch or not self.project.named["type", "cudaStream_t"]:
+                self.headers[row.to] = self.headers.get(row.to, False) or not in_branch
 
 
 def fill(

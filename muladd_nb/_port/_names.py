@@ -187,12 +187,10 @@ class Names(Findings):
         size, templates = None if call is EMPTY else len(inner), len(word.template)
         finds = (table.find(kind, key, size, templates, self.target) for kind in ("name", "guard", "same"))
         row = next(filter(None, finds), None)
-        if row and "$T" in row.to:
-            self.apply(row, node, what, template=word.template, end=word.end)
-        elif row and ("$" in row.to or row.args):
+        if row and "$T" not in row.to and ("$" in row.to or row.args):
             self.apply(row, call, what, inner=inner)
         elif row:
-            self.apply(row, node, what, end=word.node.end_byte)
+            self.apply(row, node, what, template=word.template, end=word.end if "$T" in row.to else word.node.end_byte)
             if row.how != "mechanical":
                 self.qualify(words, full)
         return row is not None

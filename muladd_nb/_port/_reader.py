@@ -63,14 +63,12 @@ class Reader(Calls):
     def on_preproc_if(self, node: Node) -> None:
         """Walk all branches. In the condition, find names that torch's headers define."""
         for i, child in enumerate(node.children):
-            is_condition = node.field_name_for_child(i) in ("condition", "name")
-            if not is_condition:
+            if node.field_name_for_child(i) not in ("condition", "name"):
                 self.walk(child)
                 continue
-            for name in re.findall(r"\w+", self.text(child)):
-                if ("condition", name) in ROWS:
-                    self.tell(child, self.text(child), ("condition", name))
-                    self.need(name, child)
+            for name in (x for x in re.findall(r"\w+", self.text(child)) if ("condition", x) in ROWS):
+                self.tell(child, self.text(child), ("condition", name))
+                self.need(name, child)
 
     on_preproc_ifdef = on_preproc_elif = on_preproc_if
 
@@ -236,7 +234,8 @@ class Reader(Calls):
     def read_includes(self) -> None:
         """Replace the first of torch's includes by the headers that are needed, and remove the others."""
         data, includes = self.source.data, self.source.includes
-        plain = [node for node, _ in includes if self.around(node) <= {"translation_unit", "ERROR"}]
+        tops = ("translation_unit", "ERROR")
+        plain = [node for node, _ in includes if all(up.type in tops for up in self.source.above(node))]
         newline = "\r\n" if b"\r\n" in data else "\n"
         mine = {x for node, x in includes if node in plain or f"<{x}".startswith(OPTIONAL)}
         torch = [(node, x) for node, x in includes if HEADER.match(x) and not x.startswith(STABLE)]

@@ -101,10 +101,14 @@ class Source:
             self.pasted |= {(name, i) for i, x in enumerate(parameters) if any(x in pair for pair in pasted)}
 
     def around(self, node: Node) -> Path:
-        """Return the namespace around a node, which may be in the body of a macro."""
-        inner = self.root.descendant_for_byte_range(*node.byte_range) or EMPTY
-        around = [self.path_of(part(up, "name")) for up in above(inner) if up.type == "namespace_definition"]
+        """Return the namespace around a node."""
+        around = [self.path_of(part(up, "name")) for up in self.above(node) if up.type == "namespace_definition"]
         return tuple(word for path in reversed(around) for word in path if word)
+
+    def above(self, node: Node) -> list[Node]:
+        """Return the nodes around a node, which may be in the body of a macro. Include guards do not count."""
+        inner = self.root.descendant_for_byte_range(*node.byte_range) or EMPTY
+        return [up for up in above(inner) if up not in self.guards]
 
     def text(self, node: Node) -> str:
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
