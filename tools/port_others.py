@@ -118,10 +118,8 @@ def measure(
     print("Left out:", *missing)
     found = [texts for path, texts in zip(files, found, strict=True) if path not in missing]
     for where, line, text in itertools.chain(*found):
-        if re.match(
-            r"}\s*\)?\s*;?\s*(//.*)?$", Path(where).read_text("utf-8", "replace").splitlines()[max(line - 1, 0)]
-        ):
-            continue  # the end of a block: g++ reports it after it failed in a class or in a try
+        if re.match(r"}\s*;?\s*(//.*)?$", Path(where).read_text("utf-8", "replace").splitlines()[max(line - 1, 0)]):
+            continue  # the end of a namespace: g++ reports it after it failed in a class
         errors.add((where, line))
         if (where, line) not in named:
             unnamed.append(f"{where}:{line}: {text}")
