@@ -183,6 +183,21 @@ def found(tmp_path, capsys, *options, **files):
         ("using namespace c10;\nusing namespace torch::jit;\nvoid f(Graph& g);", "torch::jit::Graph", "none"),
         ("namespace torch { namespace jit { void f(Graph& g); } }", "torch::jit::Graph", "none"),
         ("using namespace c10;\nguts::function_traits<int> x;", "c10::guts::function_traits", "none"),
+        ("#define X y.as<at::Tensor>()\nvoid f(auto y) { X + 1; }", "x + y", "none"),
+        ("#define X y.as<at::Tensor>()\n#define G(f) X.f()\nvoid f(auto y) { G(sum); }", "G", "follows"),
+        (
+            "template <class T = at::Tensor>\nconstexpr bool c = is<decltype(std::declval<T>().grad())>;\n"
+            "bool f() { return c<>; }",
+            "c",
+            "follows",
+        ),
+        ("struct A { at::Scalar g(); };\nvoid f(A a) {\na.g(); }", "g", "follows"),
+        (
+            "struct L;\nvoid f(L s, at::Tensor x) { s << x; }\n"
+            "struct L { template <class T> L& operator<<(const T& x) { return *this; } };",
+            "operator<<",
+            "follows",
+        ),
         (
             "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
             "at::Scalar",

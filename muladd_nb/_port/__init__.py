@@ -78,22 +78,21 @@ class Port:
         return list(self.changed)
 
     def _keeps_git_from_undoing(self, here: Path) -> str:
-        def git(*words: str) -> subprocess.CompletedProcess[str]:
-            folder = here if here.is_dir() else here.parent
-            return subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=False)
-
+        git = ["git", "-C", str(here if here.is_dir() else here.parent)]
         inside = [file for file in map(Path.resolve, self.changed) if here in (file, *file.parents)]
         try:
-            status = git("status", "--porcelain")
-            if status.returncode:
-                reason = status.stderr.partition("\n")[0].removeprefix("fatal: ")
-                return "is in no git repository" if "not a git" in reason else f"cannot be read by git ({reason})"
-            if status.stdout.strip():
-                return "is in a git repository with changes that are not committed"
-            unknown = git("ls-files", "--error-unmatch", "--", *map(str, inside)).returncode
-            return "has files that git ignores" if inside and unknown else ""
+            status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)
+            known = subprocess.run(
+                [*git, "ls-files", "--error-unmatch", "--", *map(str, inside)], capture_output=True, check=False
+            )
         except FileNotFoundError:
             return "is on a machine without git"
+        if status.returncode:
+            reason = status.stderr.partition("\n")[0].removeprefix("fatal: ")
+            return "is in no git repository" if "not a git" in reason else f"cannot be read by git ({reason})"
+        if status.stdout.strip():
+            return "is in a git repository with changes that are not committed"
+        return "has files that git ignores" if inside and known.returncode else ""
 
 
 def _files(path: Path, left_out: list[Path]) -> list[Path]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 
 from . import _table as table
-from ._findings import fill
 from ._names import UNKNOWN, Word
 from ._operators import Operators
 from ._source import EMPTY, ROOTS, Node, part
@@ -58,7 +58,7 @@ class Calls(Operators):
             pass
         elif inner and ("at", name) in self.mine and not self.project.named["method", name]:  # found through them
             row = ROWS["function", "mine"][0]
-            self.apply(row, words[0].node, name, fill(row.to, [words[0].node]))
+            self.apply(row, words[0].node, name, inner=[words[0].node])
         elif self.is_of_tensors(name, inner):
             full = ("at", name)
         key = "::".join(full[1:])
@@ -116,7 +116,7 @@ class Calls(Operators):
         tensor, before = part(called, "argument"), f"{self.text(part(called, 'field'))}()"
         if self.type_of(tensor) in ("", "Tensor") and (row := ROWS.get((before, name))):  # x.type().is_cuda()
             this = tensor
-            self.apply(row[0], node, f"{before}.{name}()", fill(row[0].to, inner, (), this), at=field)
+            self.apply(row[0], node, f"{before}.{name}()", inner=inner, this=this, at=field)
         elif not scope and self.is_of_tensor(of, word, function):
             self.read_method(node, this, field, inner)
         elif of == "" and name == "data_ptr" and word.template:  # the extension, too, has a method of this name
@@ -124,9 +124,11 @@ class Calls(Operators):
         elif of == "options" and self.read_options(node) is not None:
             pass  # rewritten where the options are used
         elif row := ROWS.get((of, name)) or ROWS.get((of, "*")):
-            self.apply(row[0], node, f"{of}.{name}()", fill(row[0].to, inner, (), this), at=field)
+            self.apply(row[0], node, f"{of}.{name}()", inner=inner, this=this, at=field)
         elif field.type == "field_identifier":
             self.walk(field)
+            if self.project.named["method", name] and name not in WORDS["common"]:
+                self.follow(field, name, self.broken.get(name, ""))
         self.walk(this, *word.template)
 
     def is_of_tensor(self, of: str, word: Word, function: Node) -> bool:
@@ -159,9 +161,9 @@ class Calls(Operators):
                 to = re.sub(r"(\$self\.)(\w+<)", r"\1template \2", to)
             if field.prev_sibling is not None and field.prev_sibling.type == "->":
                 to = to.replace("$self.", "$self->") if "$self." in to else to.replace("$self", "*$self")
-            self.apply(row, node, what, fill(to, inner, template, this), at=field)
-        elif row:
-            self.apply(row, node, what, at=field)
+            row = dataclasses.replace(row, to=to)
+        if row:
+            self.apply(row, node, what, inner=inner, template=template, this=this, at=field)
         elif f"torch::stable::Tensor::{name}" not in NAMES:
             self.tell(field, what, self.without("method", ("at", name)))
 
@@ -179,6 +181,7 @@ class Calls(Operators):
         symbol, types = self.text(operator), {self.type_of(part(node, x)) for x in sides}
         if symbol in OPERATORS and ("Tensor" in types or ("Tensor[]" in types and symbol != "<<")):
             self.tell(operator, f"{symbol}x" if right is EMPTY else f"x {symbol} y", ("operator", "+"))
+            self.newly_broken |= {"operator<<": self.findings[-1].where} if symbol == "<<" else {}
         elif symbol == "<<" and UNPRINTABLE & types:
             self.tell(operator, f"<< {self.text(right)}", ("operator", "<<"))
         self.children(node)
@@ -201,5 +204,5 @@ class Calls(Operators):
         """Write x[i] of a tensor as a select."""
         this, indices, row = part(node, "argument"), part(node, "indices").named_children, ROWS["operator", "[]"][0]
         if self.type_of(this) == "Tensor" and len(indices) == 1:
-            self.apply(row, node, "x[i]", fill(row.to, indices, this=this))
+            self.apply(row, node, "x[i]", inner=indices, this=this)
         self.children(node)

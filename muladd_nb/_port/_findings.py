@@ -7,6 +7,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import field
+from typing import Any
 
 from ._source import EMPTY, Node, Project, Source, above, is_misread
 from ._table import NAMES, ROWS, Row
@@ -68,15 +69,13 @@ class Findings:
         path, line, end = str(self.source.path), self.source.line(node.start_byte), self.source.line(last)
         self.findings.append(Finding(path, line, end, what, row.kind, how, to, row.runs, row.source, row.builds))
 
-    def apply(
-        self, row: Row, node: Node, what: str, pieces: Sequence[Piece] = (), at: Node = EMPTY, end: int = 0
-    ) -> None:
-        """Record what the table says about a node, and the edit if it is mechanical."""
-        parts = pieces or [row.to.encode()]
+    def apply(self, row: Row, node: Node, what: str, *, at: Node = EMPTY, end: int = 0, **values: Any) -> None:
+        """Record what the table says about a node, and the edit if it is mechanical. ``fill`` takes the values."""
+        parts = fill(row.to, **values)
         texts = [x if isinstance(x, bytes) else self.source.data[slice(*x)] for x in parts]
         brief = [x if x in parts or (len(x) <= 40 and b"\n" not in x) else b"..." for x in texts]
         to = b"".join(brief).decode("utf-8", "replace")
-        if row.how == "mechanical" and pieces and is_misread(node):
+        if row.how == "mechanical" and is_misread(node):
             row = dataclasses.replace(row, how="decision", source="")
             to += ": by hand, because this could not be parsed"
         elif row.how == "mechanical" and row.runs <= self.target:
@@ -120,18 +119,21 @@ class Findings:
         family = re.sub(r"^([a-z]+)[A-Z]\w*", r"\1*", name)  # cudaMalloc -> cuda*
         for row in ROWS.get((kind, name), ROWS.get((kind, family), [])):
             # A header of CUDA that is used only under #if is included only if the machine has it.
-            always = not row.to.startswith(OPTIONAL) or not {"preproc_if", "preproc_ifdef"} & self.around(node)
-            if not row.to.startswith(OPTIONAL) or not always or not self.project.named["type", "cudaStream_t"]:
-                self.headers[row.to] = self.headers.get(row.to, False) or always
-
-    def around(self, node: Node) -> set[str]:
-        """Return the kinds of the nodes around a node, which may be in a macro's body. Include guards do not count."""
-        inner = self.source.root.descendant_for_byte_range(*node.byte_range) or EMPTY
-        return {up.type for up in above(inner) if up not in self.source.guards}
+            is_optional = row.to.startswith(OPTIONAL)
+            in_branch = is_optional and any(
+                up.type in ("preproc_if", "preproc_ifdef") for up in self.source.above(node)
+            )
+            if not is_optional or in_branch or not self.project.named["type", "cudaStream_t"]:
+                self.headers[row.to] = self.headers.get(row.to, False) or not in_branch
 
 
 def fill(
-    to: str, inner: Sequence[Node], template: Sequence[Node] = (), this: Node = EMPTY, options: Sequence[Piece] = ()
+    to: str,
+    *,
+    inner: Sequence[Node] = (),
+    template: Sequence[Node] = (),
+    this: Node = EMPTY,
+    options: Sequence[Piece] = (),
 ) -> list[Piece]:
     """Return the pieces of the table's code, with the arguments of a call inserted."""
     every: list[Piece] = [(inner[0].start_byte, inner[-1].end_byte)] if inner else []

@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import NamedTuple
 
 from . import _table as table
-from ._findings import Finding, Findings, fill
+from ._findings import Finding, Findings
 from ._source import EMPTY, ROOTS, Node, Path, above, part
 from ._table import ATEN, NAMES, ROWS, Row
 
@@ -52,7 +52,7 @@ class Names(Findings):
     done: set[int] = field(default_factory=set)  # the ids of the nodes that are read already, to be skipped
 
     def __post_init__(self) -> None:
-        visible = self.project.visible[self.source]
+        self.visible = visible = self.project.visible[self.source]
         self.mine = self.project.mine[self.source]
         self.uses_torch = any(file.uses_torch for file in visible)
         self.torch = b"::torch::" if self.source in self.project.hides_torch else b"torch::"
@@ -127,7 +127,7 @@ class Names(Findings):
         if names[0] in (*ROOTS, "pybind11", "std"):
             return names
         is_known = self.is_declared(names[0]) or (self.std and ("std", names[0]) in ROWS) or ("c", names[0]) in ROWS
-        for path in () if is_known else sorted(self.usings | self.inside, key=len, reverse=True):
+        for path in () if is_known else sorted(self.usings | self.inside, key=lambda x: (-len(x), x)):
             full = path + names
             heads = ["::".join(full[1:i]) for i in range(2, len(full) + 1)]
             is_torchs = "::".join(full) in NAMES or (called and heads[-1] in ATEN) or self.is_in_header(path, names)
@@ -187,12 +187,10 @@ class Names(Findings):
         size, templates = None if call is EMPTY else len(inner), len(word.template)
         finds = (table.find(kind, key, size, templates, self.target) for kind in ("name", "guard", "same"))
         row = next(filter(None, finds), None)
-        if row and "$T" in row.to:
-            self.apply(row, node, what, fill(row.to, [], word.template), end=word.end)
-        elif row and ("$" in row.to or row.args):
-            self.apply(row, call, what, fill(row.to, inner))
+        if row and "$T" not in row.to and ("$" in row.to or row.args):
+            self.apply(row, call, what, inner=inner)
         elif row:
-            self.apply(row, node, what, end=word.node.end_byte)
+            self.apply(row, node, what, template=word.template, end=word.end if "$T" in row.to else word.node.end_byte)
             if row.how != "mechanical":
                 self.qualify(words, full)
         return row is not None
@@ -279,7 +277,7 @@ class Names(Findings):
         elif "$" in row.to and not is_call:
             self.tell(name, text, ("name", "misread"))
         elif is_call and ("$" in row.to or row.to.endswith("()")):
-            self.apply(row, call, text, fill(row.to, inner))
+            self.apply(row, call, text, inner=inner)
         else:
             self.apply(row, name, text, at=at if row.how == "mechanical" or at is not EMPTY else whole)
 

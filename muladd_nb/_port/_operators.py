@@ -14,7 +14,7 @@ import dataclasses
 import re
 from dataclasses import field
 
-from ._findings import Piece, fill
+from ._findings import Piece
 from ._names import UNKNOWN
 from ._source import EMPTY, ROOTS, Node, innermost, part
 from ._table import ROWS
@@ -52,7 +52,7 @@ class Operators(Types):
             dtype, to = dtype or [like.byte_range, b".scalar_type()"], to or [like.byte_range, b".device()"]
         pieces: list[Piece] = [b", ", *(dtype or [b"std::nullopt"])] if dtype or to else []
         pieces += [b", std::nullopt, ", *to] if to else []
-        self.apply(row[0], node, f"torch::{name}", fill(row[0].to, inner, [], like, pieces))
+        self.apply(row[0], node, f"torch::{name}", inner=inner, this=like, options=pieces)
         self.need("torch::stable::Device std::nullopt", node)
         if rest and (rest[0].type != "identifier" or self.variable(self.text(rest[0])).options):
             self.walk(*options.values())
@@ -128,7 +128,7 @@ class Operators(Types):
         if self.variable(text) is UNKNOWN and function.type in BOXED:  # a variable may be the parameter of a macro
             inner = function if part(function, "argument") is EMPTY else part(function, "argument")
             to = row.to.replace("&$1", "(&$1)") if "," in self.text(inner) else row.to  # TORCH_BOX is a macro
-            self.apply(row, function, "m.impl()", fill(to, [inner]))
+            self.apply(dataclasses.replace(row, to=to), function, "m.impl()", inner=[inner])
             if function.type != "pointer_expression":
                 self.read_broken(function, self.words(function))
             function = part(function, "argument")

@@ -34,8 +34,8 @@ class Reader(Calls):
                 self.open(self.source.around(body))
                 scope |= {x: Variable("library") for x in re.findall(r"(\w+)\.impl\((?!\))", self.text(body))}
                 self.walk(body)
-            for bad in self.findings[before:]:  # torch::x: the compiler names the line that says x
-                if bad.how != "mechanical" and bad.what.rpartition("::")[2] in names:
+            for bad in self.findings[before:]:  # torch::x or y.x(): the compiler names the line that says x
+                if bad.how != "mechanical" and re.split(r"::|\.", bad.what)[-1].removesuffix("()") in names:
                     self.newly_broken[macro] = bad.where
         self.read_includes()
 
@@ -63,14 +63,12 @@ class Reader(Calls):
     def on_preproc_if(self, node: Node) -> None:
         """Walk all branches. In the condition, find names that torch's headers define."""
         for i, child in enumerate(node.children):
-            is_condition = node.field_name_for_child(i) in ("condition", "name")
-            if not is_condition:
+            if node.field_name_for_child(i) not in ("condition", "name"):
                 self.walk(child)
                 continue
-            for name in re.findall(r"\w+", self.text(child)):
-                if ("condition", name) in ROWS:
-                    self.tell(child, self.text(child), ("condition", name))
-                    self.need(name, child)
+            for name in (x for x in re.findall(r"\w+", self.text(child)) if ("condition", x) in ROWS):
+                self.tell(child, self.text(child), ("condition", name))
+                self.need(name, child)
 
     on_preproc_ifdef = on_preproc_elif = on_preproc_if
 
@@ -83,7 +81,9 @@ class Reader(Calls):
     def on_template_declaration(self, node: Node) -> None:
         """Walk a template in a scope with its type parameters: torch may have types with the same names."""
         parameters = [x for x in part(node, "parameters").named_children if "type_parameter" in x.type]
-        with self.scope([self.text(x.named_children[0]) for x in parameters if x.named_children]):
+        with self.scope() as scope:
+            for x in (x for x in parameters if x.named_children):
+                scope[self.text(x.named_children[0])] = Variable(self.type_of_type(part(x, "default_type")))
             self.children(node)
 
     def on_namespace_definition(self, node: Node) -> None:
@@ -167,7 +167,9 @@ class Reader(Calls):
                 self.walk(part(node, "body"))
             return
         around = self.text(part(name.parent or EMPTY, "scope"))
-        self.follow(node, f"{around}::{macro}", self.broken.get(around.split("<")[0], ""))
+        is_template = node.parent is not None and node.parent.type == "template_declaration"
+        broken = macro if macro == "operator<<" and is_template else around.split("<")[0]  # such as that of a log
+        self.follow(node, f"{around}::{macro}".lstrip(":"), self.broken.get(broken, ""))
         self.on_class_specifier(node)
 
     def on_declaration(self, node: Node) -> None:
@@ -213,8 +215,6 @@ class Reader(Calls):
             return ""
         elif of == "" and value is EMPTY and node.type != "parameter_declaration" and not is_function:
             of = "other"
-        if bad:
-            self.breaks(name, bad)
         in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # in an #if or #else
         constant = "const" in words or (left.type == "reference_declarator" and declared == "")  # auto& may be const
         for word in names:
@@ -223,6 +223,8 @@ class Reader(Calls):
         found = self.walk(declarator)
         is_fixed = declarator.type == "array_declarator" or "constexpr" in words
         guessed = found.where if found and (declared == "" or not is_local or is_fixed) else ""
+        if bad := bad or ("constexpr" in words and is_local and found) or None:
+            self.breaks(name, bad)
         for word in names if not is_function else ():  # after an error, compilers skip the rest of a declaration
             scope[word].origin = scope[word].origin or lost or guessed
         return found.where if found else ""
@@ -232,7 +234,8 @@ class Reader(Calls):
     def read_includes(self) -> None:
         """Replace the first of torch's includes by the headers that are needed, and remove the others."""
         data, includes = self.source.data, self.source.includes
-        plain = [node for node, _ in includes if self.around(node) <= {"translation_unit", "ERROR"}]
+        tops = ("translation_unit", "ERROR")
+        plain = [node for node, _ in includes if all(up.type in tops for up in self.source.above(node))]
         newline = "\r\n" if b"\r\n" in data else "\n"
         mine = {x for node, x in includes if node in plain or f"<{x}".startswith(OPTIONAL)}
         torch = [(node, x) for node, x in includes if HEADER.match(x) and not x.startswith(STABLE)]

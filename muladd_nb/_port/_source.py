@@ -59,6 +59,12 @@ class Source:
         # Functions, methods, fields, variables and type aliases.
         self.names = [("variable", self.text(node), node) for node in found["enumerator"]]
         self.names += [("namespace", word, node) for node in found["namespace"] for word in self.path_of(node)]
+        self._read_declarations(found)
+        # In the body of a macro, a##b and #x are parsed as names.
+        self._parse_fragments(_HASH.sub(lambda x: b"_" * len(x[0]), code), branches, found)
+
+    def _read_declarations(self, found: dict[str, list[Node]]) -> None:
+        """Record what functions, variables, fields and types are called."""
         for node in found["declaration"]:
             for inner, function in map(innermost, node.children_by_field_name("declarator")):
                 name = self.text(inner)
@@ -79,30 +85,34 @@ class Source:
                 self.declared |= set() if is_torchs else {(*self.around(node), name)}
                 self.names += [("type", name, node)] * (node.type in ("type_definition", "alias_declaration"))
 
-        # In the body of a macro, a##b and #x are parsed as names.
-        code = _HASH.sub(lambda x: b"_" * len(x[0]), code)
+    def _parse_fragments(self, code: bytes, branches: list[tuple[int, int]], found: dict[str, list[Node]]) -> None:
+        """Parse branches of #if, what follows #pragma, which may call a function, and the bodies of macros."""
 
         def parsed(start: int, end: int) -> Node:
             where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
             return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(code).root_node
 
-        # Three kinds of fragments are parsed alone: some branches of #if; what follows #pragma, which may call a
-        # function; and the body of each macro, kept with the macro's name and parameters.
         alone = [*branches, *(node.byte_range for node in found["pragma"])]
-        self.fragments = [("", list[str](), parsed(*span)) for span in alone]
+        self.fragments = [("", list[str](), parsed(*span)) for span in alone]  # a macro's name and parameters, or none
         self.pasted: set[tuple[str, int]] = set()  # macros, and which of their arguments are pasted into names
         for node in found["macro"]:
             parameters = [self.text(x) for x in part(node, "parameters").named_children]
             name, value = self.text(part(node, "name")), part(node, "value")
-            self.fragments.append((name, parameters, parsed(*value.byte_range)))
+            body = parsed(*value.byte_range)
+            self.fragments.append((name, parameters, body))
+            self.names += [("macro", name, inner) for x in body.named_children[:1] for inner in x.named_children[:1]]
             pasted = re.findall(r"(\w+)\s*##|##\s*(\w+)", self.text(value))
             self.pasted |= {(name, i) for i, x in enumerate(parameters) if any(x in pair for pair in pasted)}
 
     def around(self, node: Node) -> Path:
-        """Return the namespace around a node, which may be in the body of a macro."""
-        inner = self.root.descendant_for_byte_range(*node.byte_range) or EMPTY
-        around = [self.path_of(part(up, "name")) for up in above(inner) if up.type == "namespace_definition"]
+        """Return the namespace around a node."""
+        around = [self.path_of(part(up, "name")) for up in self.above(node) if up.type == "namespace_definition"]
         return tuple(word for path in reversed(around) for word in path if word)
+
+    def above(self, node: Node) -> list[Node]:
+        """Return the nodes around a node, which may be in the body of a macro. Include guards do not count."""
+        inner = self.root.descendant_for_byte_range(*node.byte_range) or EMPTY
+        return [up for up in above(inner) if up not in self.guards]
 
     def text(self, node: Node) -> str:
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")

@@ -26,9 +26,10 @@ class Types(Names):
     def type_of(self, node: Node) -> str:
         match node.type:
             case "identifier":
-                variable, visible = self.variable(self.text(node)), self.project.visible[self.source]
-                fields = [x for x in self.project.named["field", self.text(node)] if x[0] in visible]
-                return variable.type if variable is not UNKNOWN else self.agreed(fields).replace("other", "")
+                variable = self.variable(name := self.text(node))
+                fields = [x for x in self.project.named["field", name] if x[0] in self.visible]
+                of = variable.type if variable is not UNKNOWN else self.agreed(fields).replace("other", "")
+                return of or self.stands_for("macro", name, self.visible)
             case "subscript_expression" | "pointer_expression":
                 operator = "[]" if node.type == "subscript_expression" else "*"
                 return self.part_of(self.type_of(part(node, "argument")), operator, "")
@@ -70,7 +71,8 @@ class Types(Names):
         full = self.resolve(words, called=True) or ("",)
         if full[0] == "std":
             first, makes_tuple = next(iter(inner), ""), name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner
-            known = {"move": first, "forward": first, "get": "Tensor" if TUPLE.match(first) else ""}
+            cast = self.type_of_type(template[0]) if template else ""
+            known = {"move": first, "forward": first, "declval": cast, "get": "Tensor" if TUPLE.match(first) else ""}
             return known.get(name, "(Tensor, ...)" if makes_tuple else "other" if {*inner} <= {"other"} else "")
         if full[0] in ROOTS:
             is_tensor = full[:2] == ("torch", "stable") or name in ATEN or ("factory", name) in ROWS
@@ -89,19 +91,18 @@ class Types(Names):
     def type_of_type(self, node: Node) -> str:
         """Return the word for a type: the schema's, if schemas have it."""
         words = self.words(node.child_by_field_name("type") or node)
-        is_parameter = len(words) == 1 and self.variable(words[0].text) is not UNKNOWN  # of a template
-        if node.type in ("placeholder_type_specifier", "auto", "decltype") or is_parameter:
+        if node.type in ("placeholder_type_specifier", "auto", "decltype"):
             return ""
+        if len(words) == 1 and (parameter := self.variable(words[0].text)) is not UNKNOWN:  # of a template
+            return "Tensor" * (parameter.type == "Tensor")
         full = self.resolve(words)
         name = full[-1] if full else words[-1].text
         if name in ("Tensor", "Variable", "TensorBase") and full:
             return "Tensor"
         if name in WORDS["type"]:
             return WORDS["type"][name]
-        if found := self.project.named.pop(("type", name), []):  # popped: in using A = b::A, b::A is no alias
-            alias = self.in_file(found[0][0]).type_of_type(part(found[0][1], "type"))
-            self.project.named["type", name] = found
-            return alias
+        if self.project.named["type", name]:
+            return self.stands_for("type", name)
         inner = [self.type_of_type(x) for x in words[-1].template]
         form = WORDS["template"].get(name, "(Tensor, ...)")
         if "{}" in form and inner and not {"", "other"} & set(inner):
@@ -109,6 +110,15 @@ class Types(Names):
         if "Tensor" in inner:
             return "(Tensor, ...)" if form == "({})" else form.format("Tensor")
         return "" if any("Tensor" in x for x in inner) else "other"
+
+    def stands_for(self, kind: str, name: str, files: Sequence[Source] = ()) -> str:
+        """Return the type that an alias stands for, or the type of the expression that a macro stands for."""
+        found, of = self.project.named.pop((kind, name), []), ""  # popped: in using A = b::A, b::A is no alias
+        for source, node in [x for x in found if x[0] in (files or (x[0],))][:1]:
+            there = self.in_file(source)
+            of = there.type_of(node) if kind == "macro" else there.type_of_type(part(node, "type"))
+        self.project.named[kind, name] = found
+        return of
 
     def agreed(self, declarations: Sequence[tuple[Source, Node]]) -> str:
         """Return the type that all declarations of a name have, those in this file first, or "" if they differ."""
