@@ -44,10 +44,7 @@ def example(tmp_path_factory):
 
 @pytest.fixture(
     scope="module",
-    params=[
-        pytest.param("meson", marks=needs("meson", "ninja")),
-        pytest.param("cmake", marks=needs("cmake")),
-    ],
+    params=[pytest.param("meson", marks=needs("meson", "ninja")), pytest.param("cmake", marks=needs("cmake"))],
 )
 def program(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)

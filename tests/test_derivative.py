@@ -718,11 +718,7 @@ REFUSED = {
     "out": (torch.ops.aten.mul.out, ValueError, "out is written to or returned"),
     "view": (torch.ops.aten.view.default, ValueError, "self is written to or returned"),
     "tensor list": (torch.ops.aten.cat.default, ValueError, "tensors is a list of tensors"),
-    "list result": (
-        torch.ops.aten.unbind_copy.int,
-        ValueError,
-        "the results must be tensors, got",
-    ),
+    "list result": (torch.ops.aten.unbind_copy.int, ValueError, "the results must be tensors, got"),
 }
 
 

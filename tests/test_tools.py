@@ -8,11 +8,7 @@ import pytest
 import torch
 from rows import Rows
 from torch.package import PackageExporter, PackageImporter
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    checkpoint,
-    create_selective_checkpoint_contexts,
-)
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 

@@ -27,10 +27,7 @@ def test_program(program, tmp_path):
     if "x86-64-v3" in " ".join(commands) and not {"fma", "avx2"} <= set(CPU.split()):
         pytest.skip("needs an x86 processor with FMA")
     shutil.copy(program, tmp_path)
-    names = {
-        "TORCH": str(Path(torch.__file__).parent),
-        "MODULE": muladd_nb._C.__file__,
-    }
+    names = {"TORCH": str(Path(torch.__file__).parent), "MODULE": muladd_nb._C.__file__}
     run = subprocess.run(
         ["sh", "-ec", "\n".join(commands)],
         cwd=tmp_path,

@@ -24,10 +24,7 @@ FLOATING = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool]
 
 # Two operators, and the same in ATen. `blend` has three tensors, and two numbers between them.
-OURS = {
-    "blend": lambda x, y, w: ops.blend(x, ALPHA, y, w, BETA),
-    "bent": lambda x, y, w: ops.bent(x),
-}
+OURS = {"blend": lambda x, y, w: ops.blend(x, ALPHA, y, w, BETA), "bent": lambda x, y, w: ops.bent(x)}
 ATEN = {"blend": lambda x, y, w: ALPHA * x + BETA * y * w, "bent": lambda x, y, w: x / (1 + x.abs())}
 NUMBERS = {"blend": [(1, ALPHA), (4, BETA)], "bent": []}
 
