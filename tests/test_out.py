@@ -1,16 +1,14 @@
 """Writes into `out` are complete, stay within `out`, and are visible to autograd."""
 
 import warnings
-from contextlib import nullcontext
 
 import calls
+import modes
 import pytest
 import torch
 from calls import WRITES
 from conftest import each
-from modes import DispatchMode, FunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
-from torch.utils.flop_counter import FlopCounterMode
 
 ops = torch.ops.muladd_nb
 
@@ -148,15 +146,7 @@ def test_overlap_is_decided_as_numpy_decides():
     assert min(decided.values()) > 100
 
 
-OBSERVERS = {
-    "none": nullcontext,
-    "dispatch mode": DispatchMode,
-    "flop counter": lambda: FlopCounterMode(display=False),
-    "function mode": FunctionMode,
-    "profiler": torch.profiler.profile,
-    "autocast": lambda: torch.autocast("cpu"),
-    "inference mode": torch.inference_mode,
-}
+OBSERVERS = modes.OBSERVERS | {"inference mode": torch.inference_mode}
 KINDS = {"plain": lambda x: x, "wrapper": lambda x: TwoTensor(x, x.clone())}
 
 

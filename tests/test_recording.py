@@ -3,18 +3,17 @@
 import itertools
 import threading
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 
+import modes
 import numpy as np
 import pytest
 import torch
 from calls import RETURNING
 from layouts import ALL
-from modes import DispatchMode, FunctionMode
 from torch._dynamo import compiled_autograd
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts, noop_context_fn
-from torch.utils.flop_counter import FlopCounterMode
 
 
 def node(result):
@@ -100,15 +99,9 @@ def profiler_of_another_thread():
     thread.join()
 
 
-# Contexts that decide which node a call gets. Autocast does not cast float64.
-OBSERVERS = {
-    "none": nullcontext,
-    "dispatch mode": DispatchMode,
-    "flop counter": lambda: FlopCounterMode(display=False),
-    "function mode": FunctionMode,
-    "profiler": torch.profiler.profile,
+# Contexts that decide which node a call gets.
+OBSERVERS = modes.OBSERVERS | {
     "profiler of another thread": profiler_of_another_thread,
-    "autocast": lambda: torch.autocast("cpu"),
     "anomaly mode": lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
 }
 SEES_OPERATORS = {"dispatch mode", "flop counter", "profiler"}  # these must see our operator, not ATen's
