@@ -3,6 +3,7 @@
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -56,6 +57,13 @@ def needs(*tools):
     """Return the mark of a test that needs these programs."""
     missing = [tool for tool in tools if shutil.which(tool) is None]
     return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not on PATH")
+
+
+def run(*command, cwd="/", **environment):
+    """Run a program, and return its exit status, stdout and stderr."""
+    return subprocess.run(
+        [*map(str, command)], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture(params=DEVICES)

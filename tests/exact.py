@@ -6,12 +6,7 @@ from fractions import Fraction
 import torch
 
 # significand bits, exponent of the smallest normal number
-FORMATS = {
-    torch.float16: (11, -14),
-    torch.bfloat16: (8, -126),
-    torch.float32: (24, -126),
-    torch.float64: (53, -1022),
-}
+FORMATS = {torch.float16: (11, -14), torch.bfloat16: (8, -126), torch.float32: (24, -126), torch.float64: (53, -1022)}
 BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

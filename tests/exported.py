@@ -1,11 +1,11 @@
 """Models exported to ExecuTorch programs, for its tests."""
 
 import importlib.util
-import subprocess
 import sys
 
 import pytest
 import torch
+from conftest import run
 
 import muladd_nb
 import muladd_nb.executorch
@@ -46,4 +46,4 @@ def same_bits(x, y):
 
 
 def python(code, *args, cwd="/"):
-    return subprocess.run([sys.executable, "-c", code, *args], cwd=cwd, capture_output=True, text=True, check=False)
+    return run(sys.executable, "-c", code, *args, cwd=cwd)

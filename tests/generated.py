@@ -1,9 +1,8 @@
 """Build, install and test a project that ``muladd-nb new`` wrote."""
 
-import os
-import subprocess
 import sys
 
+import conftest
 from conftest import CUDA, MODULE
 
 # The options of this package's own build. If this Python has no stable ABI, it compiles for this Python only.
@@ -15,9 +14,8 @@ QUICKLY = [f"--config-settings=setup-args=-D{option}" for option in ("optimizati
 
 
 def run(*command, cwd, **environment):
-    result = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False
-    )
+    """Run a program that must succeed, and return its stdout."""
+    result = conftest.run(*command, cwd=cwd, **environment)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 

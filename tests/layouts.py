@@ -42,13 +42,4 @@ def channels_last(x):
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x.contiguous()
 
 
-ALL = [
-    contiguous,
-    transposed,
-    every_other_column,
-    row_slice,
-    every_third_row,
-    misaligned,
-    permuted,
-    channels_last,
-]
+ALL = [contiguous, transposed, every_other_column, row_slice, every_third_row, misaligned, permuted, channels_last]

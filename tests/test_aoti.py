@@ -1,16 +1,14 @@
 """The example without Python: a C++ program runs a model that AOTInductor compiled."""
 
-import os
 import re
 import runpy
-import subprocess
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import fuses, needs
+from conftest import fuses, needs, run
 
 import muladd_nb
 
@@ -44,21 +42,14 @@ def example(tmp_path_factory):
 
 @pytest.fixture(
     scope="module",
-    params=[
-        pytest.param("meson", marks=needs("meson", "ninja")),
-        pytest.param("cmake", marks=needs("cmake")),
-    ],
+    params=[pytest.param("meson", marks=needs("meson", "ninja")), pytest.param("cmake", marks=needs("cmake"))],
 )
 def program(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     command = BUILDS[request.param].format(source=EXAMPLE, prefix=torch.utils.cmake_prefix_path)
-    built = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=False)
+    built = run("sh", "-c", command, cwd=folder)
     assert built.returncode == 0, built.stdout + built.stderr
     return folder / "build" / "predict"
-
-
-def run(*command, **environment):
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | environment)
 
 
 def test_the_package_calls_the_operator_where_it_is_not_fused(example):

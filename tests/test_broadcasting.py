@@ -10,9 +10,8 @@ from torch.func import grad, hessian, jacfwd, jacrev, vjp, vmap
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
-import muladd_nb.flops
+import muladd_nb
 
 ops = torch.ops.muladd_nb
 
@@ -366,12 +365,6 @@ def test_opcheck(device):
         torch.library.opcheck(ops.mymuladd.Tensor, [x.requires_grad_() for x in args])
 
 
-def test_flops_are_those_of_the_result(device):
-    with FlopCounterMode(display=False) as counter:
-        muladd_nb.mymuladd(*tensors([(3,), (5, 3), (5, 1)], device))
-    assert counter.get_total_flops() == 2 * 15
-
-
 def test_jagged_tensors_with_a_weight_for_each_column(device):
     values = torch.randn(9, 4, device=device, dtype=torch.float64)
     x = torch.nested.nested_tensor_from_jagged(values.requires_grad_(), torch.tensor([0, 3, 4, 9], device=device))
@@ -386,13 +379,3 @@ def test_jagged_tensors_with_a_weight_for_each_column(device):
         torch.testing.assert_close(ours, y.grad)
     sentence = "mymuladd: b must have at most 1 dimensions, as a has after its ragged one, got 2; expand it"
     assert message(muladd_nb.mymuladd, x, weight.expand(1, 4), bias) == sentence
-
-
-def test_our_other_operators_keep_shapes_strict(device):
-    a, row = tensors([(5, 3), (3,)], device)
-    for name, call in {
-        "mymuladd": lambda: ops.mymuladd(a, row, 0.5),
-        "mymul": lambda: ops.mymul(a, row),
-        "myadd_out": lambda: ops.myadd_out(a, row, a),
-    }.items():
-        assert message(call).startswith(f"{name}: a and b must have the same shape, got [5, 3] and [3]; nothing is")

@@ -2,12 +2,11 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import needs
+from conftest import needs, run
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "src/elementwise/tools/dependencies.py"
@@ -27,9 +26,7 @@ def configure(folder):
     """Look for torch and nanobind only in `folder`."""
     arguments = ["dependencies.py", "muladd_nb", str(ROOT), "so"]
     code = f"sys.path.append({str(folder)!r}); sys.argv = {arguments}; runpy.run_path({str(SCRIPT)!r})"
-    return subprocess.run(
-        [sys.executable, "-I", "-S", "-c", f"import runpy, sys; {code}"], capture_output=True, text=True, check=False
-    )
+    return run(sys.executable, "-I", "-S", "-c", f"import runpy, sys; {code}")
 
 
 HEADER = "include/torch/csrc/stable/library.h"
@@ -56,10 +53,10 @@ def test_what_is_missing_is_named(tmp_path, torch, nanobind, says):
     for package, installed in (("torch", torch), ("nanobind", nanobind)):
         if installed:
             install(tmp_path, package, *installed)
-    run = configure(tmp_path)
-    assert run.returncode == 1
-    assert says in run.stderr
-    assert len(run.stderr.splitlines()) == 1
+    done = configure(tmp_path)
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_what_is_there_is_printed(tmp_path):
@@ -75,8 +72,7 @@ def test_what_is_there_is_printed(tmp_path):
 def test_another_system_is_refused_before_anything_is_compiled(tmp_path):
     machine = "system = 'windows'\ncpu_family = 'x86_64'\ncpu = 'x86_64'\nendian = 'little'"
     (tmp_path / "windows.ini").write_text(f"[binaries]\ncpp = 'c++'\n[host_machine]\n{machine}\n")
-    command = ["meson", "setup", "--cross-file", tmp_path / "windows.ini", tmp_path / "build", ROOT]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run("meson", "setup", "--cross-file", tmp_path / "windows.ini", tmp_path / "build", ROOT)
     assert done.returncode == 1
     assert "There are kernels for Linux and macOS, not for windows. To port them, begin with " in done.stdout
 
@@ -94,8 +90,7 @@ def test_cuda_kernels_are_for_the_gpu_that_is_there_or_else_for_all(tmp_path, sa
     tool.write_text(f"#!/bin/sh\necho '{says}'\n")
     tool.chmod(0o755)
     path = {"PATH": f"{tool.parent}{os.pathsep}{os.environ['PATH']}"}
-    command = ["meson", "setup", tmp_path / "build", ROOT, *options]
-    done = subprocess.run(command, env=os.environ | path, capture_output=True, text=True, check=False)
+    done = run("meson", "setup", tmp_path / "build", ROOT, *options, **path)
     assert done.returncode == 0, done.stdout
     found = re.findall(r"\d+", done.stdout.partition("architectures:")[2].partition("\n\n")[0])
     assert found[:3] == architectures
@@ -122,6 +117,5 @@ static_assert(std::is_same_v<Kernel::Results<float>, List<float, bool>>);
 def test_nvcc_reads_the_dtypes_of_a_functor_as_the_host_compiler_does(tmp_path):
     source = tmp_path / "functor.cu"
     source.write_text(FUNCTOR)
-    command = ["nvcc", "-std=c++20", "-arch=sm_90", f"-I{ROOT / 'src'}", "-c", source, "-o", os.devnull]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run("nvcc", "-std=c++20", "-arch=sm_90", f"-I{ROOT / 'src'}", "-c", source, "-o", os.devnull)
     assert done.returncode == 0, done.stdout + done.stderr

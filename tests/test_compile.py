@@ -34,21 +34,6 @@ class Module(torch.nn.Module):
         self.forward = function
 
 
-def test_forward_and_backward(device):
-    """One program with all dtypes compiles faster than a program for each."""
-
-    def f(*tensors):
-        values = [
-            muladd_nb.mymuladd(muladd_nb.mymuladd(a.sin(), b, 0.5), a, c).cos().sum().float()
-            for a, b, c in zip(*[iter(tensors)] * 3, strict=True)
-        ]
-        return torch.stack(values).sum()
-
-    tensors = [torch.randn(5, 7, device=device).to(dtype).requires_grad_() for dtype in DTYPES for _ in range(3)]
-    actual, expected = (torch.autograd.grad(g(*tensors), tensors) for g in (torch.compile(f, fullgraph=True), f))
-    torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
-
-
 def test_the_first_call_of_a_public_function_may_be_a_compiled_one():
     """Before Python 3.12 Dynamo cannot trace the first read of a ``cached_property``."""
     form = next(form for form in FORMS if form.name == "mymul" and form.kind == "functional")
@@ -589,13 +574,6 @@ def test_the_tag_has_the_schema_of_an_operator_that_is_not_element_wise_too():
     assert found == expected
 
 
-def test_strides_survive_compilation(device):
-    a = torch.randn(3, 4, device=device).t()
-    b = torch.randn(4, 3, device=device)
-    result = torch.compile(lambda a, b: ops.mymuladd(a, b, 0.5), fullgraph=True)(a, b)
-    assert result.stride() == torch.empty_like(a).stride()
-
-
 def test_sizes_that_depend_on_data(device):
     def f(x):
         chosen = x[x > 0]
@@ -606,68 +584,6 @@ def test_sizes_that_depend_on_data(device):
     x = torch.randn(20, device=device)
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         assert torch.equal(torch.compile(f, fullgraph=True)(x), f(x))
-
-
-# Views of an input that starts six elements past its storage.
-VIEWS = {
-    "all": lambda y: y,
-    "slice": lambda y: y[:3],
-    "stepped": lambda y: y[2:9:2],
-    "rows": lambda y: y.view(6, 3)[1:3],
-    "row": lambda y: y.view(6, 3)[1],
-    "column": lambda y: y.view(6, 3)[:, 1],
-    "row_of_columns": lambda y: y.view(6, 3, 1)[1, :, 0],
-}
-PUBLIC_WRITES = [call for call in WRITES if call.is_public]
-
-
-@pytest.mark.parametrize(("view", "write"), [  # each view with one of the writes, or with all
-    pytest.param(view, write, id=f"{view}-{write}", marks=[] if (i - j) % len(PUBLIC_WRITES) == 0 else pytest.mark.slow)
-    for i, view in enumerate(VIEWS)
-    for j, write in enumerate(PUBLIC_WRITES)
-])  # fmt: skip
-def test_a_view_of_an_input_with_an_offset_is_written_where_it_is(device, view, write):
-    view = VIEWS[view]
-
-    class Write(torch.nn.Module):
-        def forward(self, y):
-            v = view(y)
-            write(v, out=v)
-            return v.clone()
-
-    def written(run):
-        memory = torch.arange(24.0, device=device)
-        return run(memory[6:]), memory
-
-    expected = written(Write())
-    exported = torch.export.export(Write(), (torch.arange(24.0, device=device)[6:],)).run_decompositions()
-    for run in (torch.compile(Write(), fullgraph=True, backend="aot_eager"), exported.module()):
-        assert all(map(torch.equal, written(run), expected))
-
-
-@pytest.mark.parametrize("view", [VIEWS["slice"], VIEWS["stepped"]])
-def test_a_view_of_an_input_whose_size_and_offset_are_dynamic_is_written_where_it_is(device, view):
-    def f(y, x):
-        v = view(y)
-        muladd_nb.myadd_out(x, v, v)
-
-    memories = [torch.arange(24.0, device=device) for _ in range(2)]
-    compiled = torch.compile(f, fullgraph=True, dynamic=True, backend="aot_eager")
-    for memory, run in zip(memories, (f, compiled), strict=True):
-        y = memory[6:]
-        run(y, torch.ones_like(view(y)))
-    assert torch.equal(*memories)
-
-
-def test_what_is_written_and_no_view_needs_no_second_buffer(device):
-    def f(x, y):
-        muladd_nb.myadd_out(x, x, y)
-
-    _, (code,) = run_and_get_code(
-        torch.compile(f, fullgraph=True), torch.ones(3, device=device), torch.ones(3, device=device)
-    )
-    assert "myadd_out" in code
-    assert "empty_strided" not in code.split("def call")[1].split("runner")[0]
 
 
 @pytest.mark.parametrize(("backend", "dynamic"), [

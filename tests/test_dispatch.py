@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from calls import CALLS, RETURNING
+from calls import CALLS
 from conftest import each, on_cuda
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
@@ -116,14 +116,6 @@ def test_jit_trace_records_the_operator(device, call):
     traced = torch.jit.trace(function, (a, b, c))
     assert call.form.op._schema.name in {node.kind() for node in traced.graph.nodes()}
     assert torch.equal(traced(b, c, a), function(b, c, a))
-
-
-@each(RETURNING)
-def test_parameters_and_no_grad(device, call):
-    weight, x, y = torch.nn.Parameter(torch.randn(3, device=device)), *inputs(device)[1:]
-    assert call(weight, x, y).requires_grad
-    with torch.no_grad():
-        assert not call(weight, x, y).requires_grad
 
 
 @pytest.mark.parametrize(("wrong", "got"), [

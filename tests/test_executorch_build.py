@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import conftest
 import pytest
 import torch
 from calls import OPERATORS
@@ -85,13 +86,7 @@ def test_a_selection_that_cannot_be_is_refused(tmp_path, args, says):
 
     (tmp_path / "random.pte").write_bytes(bytes(range(200)))
     (tmp_path / "sine.pte").write_bytes(pte(Sine(), (torch.ones(2),)))
-    run = subprocess.run(
-        [sys.executable, BUILD_SCRIPT, *OF_THIS_PROJECT, *args],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = conftest.run(sys.executable, BUILD_SCRIPT, *OF_THIS_PROJECT, *args, cwd=tmp_path)
     assert run.returncode == 1
     assert says in run.stderr
     assert len(run.stderr.splitlines()) == 1

@@ -2,12 +2,12 @@
 
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import run
 from exported import forward, same_bits, with_executorch
 
 EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "executorch"
@@ -21,13 +21,9 @@ def example(tmp_path_factory):
         patch.setattr(sys, "argv", ["export.py", str(folder)])
         names = runpy.run_path(str(EXAMPLE / "export.py"))
     for command in (["meson", "setup", folder / "build", EXAMPLE], ["ninja", "-C", folder / "build"]):
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert run.returncode == 0, run.stdout + run.stderr
+        built = run(*command)
+        assert built.returncode == 0, built.stdout + built.stderr
     return folder, names, folder / "build" / "digits"
-
-
-def digits(program, *args):
-    return subprocess.run([program, *args], capture_output=True, text=True, check=False)
 
 
 def rows(text):
@@ -37,31 +33,31 @@ def rows(text):
 @with_executorch
 def test_the_cpp_program_has_the_bits_of_eager(example):
     folder, names, program = example
-    run = digits(program, folder / "digits.pte", folder / "digits.csv")
-    assert run.returncode == 0, run.stderr
-    assert same_bits(rows(run.stdout), names["scores"])
+    ran = run(program, folder / "digits.pte", folder / "digits.csv")
+    assert ran.returncode == 0, ran.stderr
+    assert same_bits(rows(ran.stdout), names["scores"])
     assert names["accuracy"] > 0.95
 
 
 @with_executorch
 def test_python_has_the_bits_of_eager_on_the_digits(example):
     folder, names, _ = example
-    run = forward((folder / "digits.pte").read_bytes())
-    results = [run(batch)[0] for batch in names["test_x"].split(50)]
+    compute = forward((folder / "digits.pte").read_bytes())
+    results = [compute(batch)[0] for batch in names["test_x"].split(50)]
     assert same_bits(torch.cat(results), names["scores"])
 
 
 @with_executorch
 def test_an_operator_registered_from_python_alone(example):
     folder, names, program = example
-    run = digits(program, folder / "cube.pte", folder / "cube.csv")
-    assert run.returncode == 0, run.stderr
-    assert same_bits(rows(run.stdout), names["Cube"]()(names["test_x"][:5]))
+    ran = run(program, folder / "cube.pte", folder / "cube.csv")
+    assert ran.returncode == 0, ran.stderr
+    assert same_bits(rows(ran.stdout), names["Cube"]()(names["test_x"][:5]))
 
 
 @with_executorch
 def test_the_cpp_program_knows_neither_python_nor_torch(example):
-    loaded = digits("ldd", example[2]).stdout
+    loaded = run("ldd", example[2]).stdout
     assert "libexecutorch.so" in loaded
     assert not re.search(r"libpython|libtorch|libc10|not found", loaded)
 
@@ -80,7 +76,7 @@ def test_what_the_cpp_program_refuses(example, tmp_path):
         ((folder / "digits.pte", tmp_path / "short.csv"), "a row must have 64 numbers, as the model does, got 2"),
         ((folder / "digits.pte", tmp_path / "words.csv"), "not a number: one"),
     ):
-        run = digits(program, *args)
-        assert run.returncode in (1, 2)
-        assert run.stdout == ""
-        assert says in run.stderr
+        ran = run(program, *args)
+        assert ran.returncode in (1, 2)
+        assert ran.stdout == ""
+        assert says in ran.stderr

@@ -105,9 +105,17 @@ class EachOperator(Functional):
         return *super().forward(a, b), muladd_nb.mymuladd(a, b, a.shape[0]), muladd_nb.mymuladd(a, b, a.neg())
 
 
+def run_onnx(program, a, b, folder):
+    """Return the results of an ONNX program that ONNX Runtime computes."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[test]'")
+    program.save(folder / "model.onnx")
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    names = [argument.name for argument in session.get_inputs()]
+    return map(torch.from_numpy, session.run(None, dict(zip(names, (a.numpy(), b.numpy()), strict=True))))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_onnx(dtype, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[test]'")
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
     import muladd_nb.onnx
 
@@ -120,30 +128,21 @@ def test_onnx(dtype, tmp_path):
         dynamic_shapes=({0: n}, {0: n}),
         custom_translation_table=muladd_nb.onnx.translation_table,
     )
-    program.save(tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     a, b = inputs(900, "cpu", dtype)
-    names = [argument.name for argument in session.get_inputs()]
-    results = session.run(None, dict(zip(names, (a.numpy(), b.numpy()), strict=True)))
-    for result, expected in zip(results, model(a, b), strict=True):
-        result = torch.from_numpy(result)
+    for result, expected in zip(run_onnx(program, a, b, tmp_path), model(a, b), strict=True):
         torch.testing.assert_close(result, expected)
         assert dtype != torch.float16 or torch.equal(result, expected)
 
 
 def test_onnx_of_an_operator_by_its_formula(tmp_path):
     """An author exports an operator without a translation in this way."""
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[test]'")
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
     a, b = inputs(4, "cpu", torch.float32)
     formulas = {ops.mymuladd.default: lambda a, b, c: a * b + c, ops.mymul.default: torch.mul}
     program = torch.export.export(Functional().eval(), (a, b)).run_decompositions(formulas)
-    torch.onnx.export(program, dynamo=True).save(tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    names = [argument.name for argument in session.get_inputs()]
-    results = session.run(None, dict(zip(names, (a.numpy(), b.numpy()), strict=True)))
+    results = run_onnx(torch.onnx.export(program, dynamo=True), a, b, tmp_path)
     for result, expected in zip(results, Functional()(a, b), strict=True):
-        torch.testing.assert_close(torch.from_numpy(result), expected)
+        torch.testing.assert_close(result, expected)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from torch.testing._internal import common_utils, composite_compliance
 
 common_utils.TEST_SCIPY = False  # otherwise the next line imports SciPy, which takes two seconds
 
-from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput  # noqa: E402
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput  # noqa: E402
 from torch.testing._internal.optests import (  # noqa: E402
     aot_autograd_check,
     autograd_registration_check,
@@ -32,19 +32,6 @@ def sample_inputs(info, device, dtype, requires_grad, **kwargs):
         yield SampleInput(first, args=tuple(args))
 
 
-def error_inputs(info, device, **kwargs):
-    a = torch.zeros(2, 3, device=device)
-    if len(info.call.names) == 1:
-        return
-    for b, sentence in {
-        torch.zeros(2, device=device): r"must have (the same shape|shapes that broadcast), got \[2, 3\]",
-        torch.zeros(2, 3, device=device, dtype=torch.float64): "must have the same dtype, got float32 and float64",
-        torch.zeros(2, 3, device="meta"): "must be on the same device",
-    }.items():
-        (first, *args), _ = info.call.arguments(*[a, b, a][: len(info.call.names)])
-        yield ErrorInput(SampleInput(first, args=tuple(args)), error_regex=sentence)
-
-
 def info(call):
     found = OpInfo(
         str(call),
@@ -52,7 +39,6 @@ def info(call):
         ref=lambda *args: call.expected(*(x for x in args if isinstance(x, torch.Tensor))),
         dtypes={*call.form.dtypes},
         sample_inputs_func=sample_inputs,
-        error_inputs_func=error_inputs,
         supports_out=False,
         supports_forward_ad=True,
         supports_fwgrad_bwgrad=True,
@@ -88,14 +74,6 @@ def test_it_is_what_aten_gives(info, device, dtype):
         widened = [x.double() if isinstance(x, torch.Tensor) else x for x in (sample.input, *sample.args)]
         expected = info.ref(*widened)
         torch.testing.assert_close(info(sample.input, *sample.args), expected.to(dtype))
-
-
-@operator
-def test_the_error_inputs_are_refused(info, device):
-    for error in info.error_inputs(device):
-        sample = error.sample_input
-        with pytest.raises(error.error_type, match=error.error_regex):
-            info(sample.input, *sample.args, **sample.kwargs)
 
 
 @operator

@@ -1,13 +1,12 @@
 """Importing the package: its error messages, and what it does not import."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import forked
 import pytest
-from conftest import HAS_GIL, MODULE
+from conftest import HAS_GIL, MODULE, run
 
 import muladd_nb
 from muladd_nb._layer.operator import Elementwise, declared
@@ -83,7 +82,7 @@ def test_an_operator_that_one_side_lacks_is_named_with_both_files():
 def test_importing_leaves_the_gil_off(monkeypatch):
     monkeypatch.delenv("PYTHON_GIL")
     code = "import sys, muladd_nb; print(sys._is_gil_enabled())"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/").stdout == "False\n"
+    assert run(sys.executable, "-c", code).stdout == "False\n"
 
 
 FORGET = "import sys; [sys.modules.pop(name) for name in [*sys.modules] if name.startswith('muladd_nb')]"
@@ -167,8 +166,8 @@ print(sorted(m for m in set(sys.modules) - before
              if m.startswith(("torch._dynamo", "torch._inductor", "torch.distributed", "numpy", "torch.onnx", "triton"))
              or m == "torch.utils.flop_counter"))
 """
-    run = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=False)
-    assert run.stdout.strip() == "[]", run.stderr
+    ran = run(sys.executable, "-c", code)
+    assert ran.stdout.strip() == "[]", ran.stderr
 
 
 def test_build_info():

@@ -1,16 +1,14 @@
 """libmuladd_nb.so: it works without Python, together with the Python module, and in a C++ program."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import forked
 import pytest
 import torch
-from conftest import CUDA, MODULE, needs
+from conftest import CUDA, MODULE, needs, run
 
 import muladd_nb
 from muladd_nb import _C
@@ -20,10 +18,6 @@ from muladd_nb._layer import system
 LIBRARY = Path(muladd_nb.library_path())
 BUILD = f"muladd_nb {muladd_nb.__version__}"
 TORCH = Path(torch.__file__).parent
-
-
-def run(*command, **kwargs):
-    return subprocess.run(command, capture_output=True, text=True, check=False, **kwargs)
 
 
 def test_where_it_is(capsys):
@@ -188,7 +182,7 @@ def test_a_program_links_to_it(build, tmp_path):
         "CXXFLAGS": f"-isystem {TORCH}/include -D_GLIBCXX_USE_CXX11_ABI={abi}",
         "LDFLAGS": f"-L{TORCH}/lib -Wl,-rpath,{TORCH}/lib -Wl,--no-as-needed -ltorch -ltorch_cpu -lc10",
     }
-    built = run("sh", "-c", BUILDS[build], cwd=tmp_path, env=os.environ | environment)
+    built = run("sh", "-c", BUILDS[build], cwd=tmp_path, **environment)
     assert built.returncode == 0, built.stdout + built.stderr
     ran = run(tmp_path / "app")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "57\n", "")

@@ -1,16 +1,14 @@
 """Writes into `out` are complete, stay within `out`, and are visible to autograd."""
 
 import warnings
-from contextlib import nullcontext
 
 import calls
+import modes
 import pytest
 import torch
 from calls import WRITES
 from conftest import each
-from modes import DispatchMode, FunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
-from torch.utils.flop_counter import FlopCounterMode
 
 ops = torch.ops.muladd_nb
 
@@ -148,26 +146,7 @@ def test_overlap_is_decided_as_numpy_decides():
     assert min(decided.values()) > 100
 
 
-@each(RAW)
-def test_a_backward_through_an_overwritten_tensor_raises(call, device):
-    x = torch.randn(3, device=device, requires_grad=True)
-    y = x * 2
-    z = y.sin()
-    with torch.no_grad():
-        call(y, out=y)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        z.sum().backward()
-
-
-OBSERVERS = {
-    "none": nullcontext,
-    "dispatch mode": DispatchMode,
-    "flop counter": lambda: FlopCounterMode(display=False),
-    "function mode": FunctionMode,
-    "profiler": torch.profiler.profile,
-    "autocast": lambda: torch.autocast("cpu"),
-    "inference mode": torch.inference_mode,
-}
+OBSERVERS = modes.OBSERVERS | {"inference mode": torch.inference_mode}
 KINDS = {"plain": lambda x: x, "wrapper": lambda x: TwoTensor(x, x.clone())}
 
 
@@ -184,13 +163,6 @@ def test_every_write_is_counted(device, call, observer, kind):
             call(part, out=view)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
-
-
-@each(RAW)
-def test_a_batched_write_is_counted(device, call):
-    a, out = torch.ones(2, 3, device=device), torch.zeros(2, 3, device=device)
-    torch.vmap(lambda a, out: call(a, out=out), out_dims=0 if call.returns_out else None)(a, out)
-    assert out._version == 1
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])

@@ -91,9 +91,7 @@ OTHERS = [(["-I"], {}), ([], {"PYTHONPATH": "."}), *([(["-P"], {})] if sys.versi
 
 
 @pytest.mark.parametrize(
-    ("options", "environment"),
-    [([], {}), *(pytest.param(*how, marks=pytest.mark.slow) for how in OTHERS)],
-    ids=str,
+    ("options", "environment"), [([], {}), *(pytest.param(*how, marks=pytest.mark.slow) for how in OTHERS)], ids=str
 )
 def test_the_installed_package_is_used_wholly(installed, options, environment):
     assert all(file.is_relative_to(installed.site) for file in files(installed.run(*options, "-c", USE, **environment)))

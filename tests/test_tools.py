@@ -8,11 +8,7 @@ import pytest
 import torch
 from rows import Rows
 from torch.package import PackageExporter, PackageImporter
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    checkpoint,
-    create_selective_checkpoint_contexts,
-)
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -44,6 +40,7 @@ def test_flops(device):
     assert flops(lambda: muladd_nb.mymuladd(a, b, 0.5, out=out)) == 24
     assert flops(lambda: ops.mymuladd.out(a, b, 0.5, out=out)) == 24
     assert flops(lambda: muladd_nb.mymuladd(a, b, b)) == 24
+    assert flops(lambda: muladd_nb.mymuladd(a[0], b, b[:, :1])) == 24  # of the result's elements
     assert flops(lambda: muladd_nb.mymul(a, b)) == 12
     assert flops(lambda: ops.myadd_out(a, b, out)) == 12
     a.requires_grad_()
@@ -180,11 +177,3 @@ def test_deterministic_mode(device):
         assert all(torch.equal(muladd_nb.mymuladd(a, b, 0.5), expected) for _ in range(3))
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.parametrize("anomaly", [False, True])
-def test_anomaly_mode(device, anomaly):
-    a = torch.randn(3, device=device, requires_grad=True)
-    with torch.autograd.set_detect_anomaly(anomaly):
-        muladd_nb.mymuladd(a, a, 0.5).sum().backward()
-    assert torch.equal(a.grad, 2 * a.detach())

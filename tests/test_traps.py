@@ -1,13 +1,12 @@
 """The C++ programs of the page on traps: run with the commands at their tops, they print the output shown there."""
 
 import doctest
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import run
 
 import muladd_nb
 
@@ -27,17 +26,7 @@ def test_program(program, tmp_path):
     if "x86-64-v3" in " ".join(commands) and not {"fma", "avx2"} <= set(CPU.split()):
         pytest.skip("needs an x86 processor with FMA")
     shutil.copy(program, tmp_path)
-    names = {
-        "TORCH": str(Path(torch.__file__).parent),
-        "MODULE": muladd_nb._C.__file__,
-    }
-    run = subprocess.run(
-        ["sh", "-ec", "\n".join(commands)],
-        cwd=tmp_path,
-        env=os.environ | names,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert doctest.OutputChecker().check_output(expected, run.stdout, doctest.ELLIPSIS), run.stdout
+    names = {"TORCH": str(Path(torch.__file__).parent), "MODULE": muladd_nb._C.__file__}
+    ran = run("sh", "-ec", "\n".join(commands), cwd=tmp_path, **names)
+    assert ran.returncode == 0, ran.stderr
+    assert doctest.OutputChecker().check_output(expected, ran.stdout, doctest.ELLIPSIS), ran.stdout

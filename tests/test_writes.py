@@ -99,6 +99,8 @@ def _slices_that_overlap(call, x):
 PROGRAMS = {
     "slice": lambda call, x: call["scale_"](x[:3], _hundred(x[:3])),
     "step": lambda call, x: call["ema_"](x[1:12:3], _hundred(x[:4]), 0.5),
+    "rows": lambda call, x: call["mymul"](*[x.view(6, 3)[1:3]] * 3),
+    "row of columns": lambda call, x: call["mymuladd"](*[x.view(6, 3, 1)[1, :, 0]] * 2, 0.5, x.view(6, 3, 1)[1, :, 0]),
     "row of a row": lambda call, x: call["ema_"](x.view(3, 3, 2)[1, 2], _hundred(x[:2]), 0.5),
     "column": lambda call, x: call["scale_"](x.view(6, 3)[:, 1], _hundred(x[:6])),
     "transposed": lambda call, x: call["ema_"](x.view(6, 3).t(), _hundred(x.view(3, 6)), 0.5),

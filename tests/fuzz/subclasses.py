@@ -62,13 +62,8 @@ if hasattr(torch.Tensor, "refine_names"):  # newer torch has no named tensors
     KINDS["named"] = lambda x: x.refine_names("N")
 PLAIN = {"plain", "slice", "parameter", "expanded"}
 ZERO = {kind for kind in KINDS if "zero" in kind}
-REFUSED = {
-    "sparse",
-    "mkldnn",
-    "complex",
-    "conjugated",
-    "named",
-}  # our operators refuse these, and ATen's do not; the same holds for promotion and broadcasting
+# Our operators refuse these, and ATen's do not. The same holds for promotion and broadcasting.
+REFUSED = {"sparse", "mkldnn", "complex", "conjugated", "named"}
 
 
 @given(

@@ -76,11 +76,7 @@ CASES = {
     "rms_norm of a shared row": (ops.rms_norm, rms, lambda n: [(n,), (4, 3, n)]),  # the row's gradient has two parts
     "rms_norm, one weight": (ops.rms_norm, rms, lambda n: [(4, 3, n), (4, 1, 1)]),
     "softmax and entropy": (ops.softmax_entropy, entropy, lambda n: [(5, n)]),
-    "layer_norm": (
-        ops.layer_norm,
-        lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b),
-        lambda n: [(5, n), (n,), (n,)],
-    ),
+    "layer_norm": (ops.layer_norm, lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b), lambda n: [(5, n), (n,), (n,)]),
     "rms_norm of two dimensions": (
         lambda x, w: ops.rms_norm_stats(x, x.shape[-2:], w, EPS)[0],
         lambda x, w: rms(x.flatten(-2), w.flatten(-2)).unflatten(-1, x.shape[-2:]),

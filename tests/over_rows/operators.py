@@ -211,9 +211,7 @@ CASES = [
     ),
     case("causal_softmax", lambda tensor, either: (tensor(), either(0.5, -2.0)), causal_softmax, shapes=SQUARE),
     case(
-        "masked_softmax",
-        lambda tensor, either: (tensor(), tensor(dtype=torch.bool), either(0.5, -2.0)),
-        masked_softmax,
+        "masked_softmax", lambda tensor, either: (tensor(), tensor(dtype=torch.bool), either(0.5, -2.0)), masked_softmax
     ),
     case("int8_quant", lambda tensor, either: (tensor(),), int8_quant, tolerance=INTEGERS, extremes=FINITE),
     case(
@@ -241,9 +239,7 @@ CASES = [
     ),
     case("softmax_entropy", lambda tensor, either: (tensor(),), softmax_entropy),
     case(
-        "scaled_softmax",
-        lambda tensor, either: (tensor(), either(0.5, -2.0)),
-        lambda x, scale: (x * scale).softmax(-1),
+        "scaled_softmax", lambda tensor, either: (tensor(), either(0.5, -2.0)), lambda x, scale: (x * scale).softmax(-1)
     ),
     case(
         "focal_loss",
@@ -356,11 +352,7 @@ CASES = [
         shapes=((2, 3), (5,), (3, 1, 33), (2, 2100), (300, 501)),
         results=(),
     ),
-    case(
-        "scaled_variance",
-        lambda tensor, either: (tensor(), tensor(shape=tensor.shape[:-1])),
-        scaled_variance,
-    ),
+    case("scaled_variance", lambda tensor, either: (tensor(), tensor(shape=tensor.shape[:-1])), scaled_variance),
     case(
         "scaled_squares",
         lambda tensor, either: (tensor(), tensor(shape=tensor.shape[1:]), 0),
@@ -389,11 +381,7 @@ CASES = [
         ),
         extremes=FINITE,
     ),
-    case(
-        "relative_to",
-        lambda tensor, either: (tensor(), label(tensor)),
-        relative,
-    ),
+    case("relative_to", lambda tensor, either: (tensor(), label(tensor)), relative),
     case(
         "cosine_similarity",
         lambda tensor, either: (tensor(), tensor()),
