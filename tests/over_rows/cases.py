@@ -640,7 +640,7 @@ def added(x, w):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_threads_share_a_long_row_and_change_no_bit(dtype):
-    n = 2**17 + 3077  # kLongRow of cpu/rows.h plus an incomplete block
+    n = 2**18 + 3077  # more than kLongRow and kStep of cpu/rows.h, with an incomplete block
     x, w, other = (normal(*shape, dtype=dtype) for shape in ((8, n), (n,), (8, n)))
     with_derivatives = [
         ops.softmax,
