@@ -599,15 +599,34 @@ def refused(arguments, capsys):
     return capsys.readouterr().err.removeprefix(f"muladd-nb {arguments[0]}: ").removesuffix("\n")
 
 
-def test_a_case_can_say_that_no_element_is_negative(monkeypatch):
-    """This includes random and extreme elements. Adam's second moment, for example, must not be negative."""
+@pytest.fixture
+def cases(monkeypatch):
+    """Return the names of the module ``cases`` of a generated project."""
     path = ROOT / "muladd_nb/_new/copied/tests/cases.py"
     source = path.read_text().replace("from my_ops", "from muladd_nb")
     namespace = {"__name__": "cases"}
     monkeypatch.setitem(sys.modules, "cases", types.ModuleType("cases"))  # dataclasses look it up there
     exec(compile(source, path, "exec"), namespace)
-    for extremes, mean, low in itertools.product(((), namespace["EXTREMES"], (1000.0, -1000.0)), (0, 1000.0), (0, 1)):
-        tensor = namespace["_Tensor"](torch.float32, "cpu", (2000,), extremes, mean)
+    return namespace
+
+
+def test_each_result_has_the_tolerance_of_its_dtype(cases):
+    """And a failure names the result, and the two elements that differ most."""
+    case = object.__new__(cases["Case"])
+    case.name, case.tolerance = "quantize", {torch.int8: (0, 1)}
+    near = torch.tensor([1, 4], dtype=torch.int8), torch.tensor([0.5, 2.0])
+    exact = torch.tensor([2, 3], dtype=torch.int8), torch.tensor([0.5, 2.0])
+    case.check(near, exact, "the result")
+    with pytest.raises(AssertionError, match=r"(?s)^quantize: the result, result 1\. Tensor-.* got 2, expected 2\.5$"):
+        case.check(near, (exact[0], torch.tensor([0.5, 2.5])), "the result")
+    with pytest.raises(AssertionError, match=r"(?s)^quantize: the result\. .* differ most: got inf, expected nan$"):
+        case.close(torch.tensor([1.0, torch.inf]), torch.tensor([9.0, torch.nan]), "the result", rtol=0, atol=0)
+
+
+def test_a_case_can_say_that_no_element_is_negative(cases):
+    """This includes random and extreme elements. Adam's second moment, for example, must not be negative."""
+    for extremes, mean, low in itertools.product(((), cases["EXTREMES"], (1000.0, -1000.0)), (0, 1000.0), (0, 1)):
+        tensor = cases["_Tensor"](torch.float32, "cpu", (2000,), extremes, mean)
         x = tensor(low, 3)
         assert (x >= low).all() and not x.signbit().any()
         assert len(x.unique()) > 1
