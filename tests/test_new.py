@@ -424,17 +424,21 @@ def test_arguments_may_have_any_name_that_is_not_refused(folder):
 def test_what_was_understood_of_an_operator_over_rows_is_said(folder, capsys):
     assert main(["new", "my_ops", "--rows", *ROWS]) == 0
     said = capsys.readouterr().out
+    hint = "In the functor, write C for Elements<C> where a row has one value.\n"
     for line in (
-        "spread is over rows along the dimensions of `normalized_shape`, its result with the shape of the tensors.\n",
+        "spread is over rows along the dimensions of `normalized_shape`, its result with the shape of the tensors. "
+        + hint,
         "mean_square is over rows along the dimension `dim`, its result with one value for each row.\n",
-        "twice is over rows along the last dimension, each result with the shape of the tensors.\n",
+        "twice is over rows along the last dimension, each result with the shape of the tensors. " + hint,
         "fade_rows_ is over rows along the dimensions of `normalized_shape`, what it writes with the shape of the "
-        "tensors.\n",
-        "  spread, over rows: its functor in src/functors.h, and its Case in tests/operators.py\n",
+        "tensors. " + hint,
+        "  spread, over rows: its functor in src/functors.h, its Case in tests/operators.py\n",
     ):
         assert line in said
     assert main(["new", "other_ops", "mean(Tensor x, int dim) -> Tensor"]) == 0
-    assert "if it reduces over a dimension, undo this and use --rows" in capsys.readouterr().out
+    assert (
+        "run 'muladd-nb remove mean', and add it with --rows if it reduces over a dimension" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -651,12 +655,13 @@ def test_bad_names_of_packages_are_refused(folder, capsys, name):
 def test_what_is_written_is_named_and_what_to_edit_next(folder, capsys, monkeypatch):
     assert refused(["new", "zoo-ops"], capsys).endswith("like 'zoo_ops', got 'zoo-ops'")
     assert main(["new", "zoo_ops", SOFTCLIP]) == 0
-    assert "  softclip, element-wise: its functor in src/functors.h, and its Case in" in capsys.readouterr().out
+    assert "  softclip, element-wise: its functor in src/functors.h, its Case in" in capsys.readouterr().out
     monkeypatch.chdir(folder / "zoo_ops")
     assert main(["add", "--kernel", KERNEL]) == 0
     told = capsys.readouterr().out
     assert "  row_logsumexp, with a kernel of its own: src/row_logsumexp.h, .cpp and .cu" in told
     assert Path("python/zoo_ops/_row_logsumexp.py").exists() and "python/zoo_ops/_row_logsumexp.py" in told
+    assert "\n  and the description of each in python/zoo_ops/ops.py and README.md\n" in told
 
 
 def test_a_name_may_have_that_of_the_template_in_it(folder):
