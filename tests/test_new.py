@@ -424,17 +424,21 @@ def test_arguments_may_have_any_name_that_is_not_refused(folder):
 def test_what_was_understood_of_an_operator_over_rows_is_said(folder, capsys):
     assert main(["new", "my_ops", "--rows", *ROWS]) == 0
     said = capsys.readouterr().out
+    hint = "In the functor, write C for Elements<C> where a row has one value.\n"
     for line in (
-        "spread is over rows along the dimensions of `normalized_shape`, its result with the shape of the tensors.\n",
+        "spread is over rows along the dimensions of `normalized_shape`, its result with the shape of the tensors. "
+        + hint,
         "mean_square is over rows along the dimension `dim`, its result with one value for each row.\n",
-        "twice is over rows along the last dimension, each result with the shape of the tensors.\n",
+        "twice is over rows along the last dimension, each result with the shape of the tensors. " + hint,
         "fade_rows_ is over rows along the dimensions of `normalized_shape`, what it writes with the shape of the "
-        "tensors.\n",
-        "  spread, over rows: its functor in src/functors.h, and its Case in tests/operators.py\n",
+        "tensors. " + hint,
+        "  spread, over rows: its functor in src/functors.h, its Case in tests/operators.py\n",
     ):
         assert line in said
     assert main(["new", "other_ops", "mean(Tensor x, int dim) -> Tensor"]) == 0
-    assert "if it reduces over a dimension, undo this and use --rows" in capsys.readouterr().out
+    assert (
+        "run 'muladd-nb remove mean', and add it with --rows if it reduces over a dimension" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -598,15 +602,34 @@ def refused(arguments, capsys):
     return capsys.readouterr().err.removeprefix(f"muladd-nb {arguments[0]}: ").removesuffix("\n")
 
 
-def test_a_case_can_say_that_no_element_is_negative(monkeypatch):
-    """This includes random and extreme elements. Adam's second moment, for example, must not be negative."""
+@pytest.fixture
+def cases(monkeypatch):
+    """Return the names of the module ``cases`` of a generated project."""
     path = ROOT / "muladd_nb/_new/copied/tests/cases.py"
     source = path.read_text().replace("from my_ops", "from muladd_nb")
     namespace = {"__name__": "cases"}
     monkeypatch.setitem(sys.modules, "cases", types.ModuleType("cases"))  # dataclasses look it up there
     exec(compile(source, path, "exec"), namespace)
-    for extremes, mean, low in itertools.product(((), namespace["EXTREMES"], (1000.0, -1000.0)), (0, 1000.0), (0, 1)):
-        tensor = namespace["_Tensor"](torch.float32, "cpu", (2000,), extremes, mean)
+    return namespace
+
+
+def test_each_result_has_the_tolerance_of_its_dtype(cases):
+    """And a failure names the result, and the two elements that differ most."""
+    case = object.__new__(cases["Case"])
+    case.name, case.tolerance = "quantize", {torch.int8: (0, 1)}
+    near = torch.tensor([1, 4], dtype=torch.int8), torch.tensor([0.5, 2.0])
+    exact = torch.tensor([2, 3], dtype=torch.int8), torch.tensor([0.5, 2.0])
+    case.check(near, exact, "the result")
+    with pytest.raises(AssertionError, match=r"(?s)^quantize: the result, result 1\. Tensor-.* got 2, expected 2\.5$"):
+        case.check(near, (exact[0], torch.tensor([0.5, 2.5])), "the result")
+    with pytest.raises(AssertionError, match=r"(?s)^quantize: the result\. .* differ most: got inf, expected nan$"):
+        case.close(torch.tensor([1.0, torch.inf]), torch.tensor([9.0, torch.nan]), "the result", rtol=0, atol=0)
+
+
+def test_a_case_can_say_that_no_element_is_negative(cases):
+    """This includes random and extreme elements. Adam's second moment, for example, must not be negative."""
+    for extremes, mean, low in itertools.product(((), cases["EXTREMES"], (1000.0, -1000.0)), (0, 1000.0), (0, 1)):
+        tensor = cases["_Tensor"](torch.float32, "cpu", (2000,), extremes, mean)
         x = tensor(low, 3)
         assert (x >= low).all() and not x.signbit().any()
         assert len(x.unique()) > 1
@@ -631,12 +654,13 @@ def test_bad_names_of_packages_are_refused(folder, capsys, name):
 def test_what_is_written_is_named_and_what_to_edit_next(folder, capsys, monkeypatch):
     assert refused(["new", "zoo-ops"], capsys).endswith("like 'zoo_ops', got 'zoo-ops'")
     assert main(["new", "zoo_ops", SOFTCLIP]) == 0
-    assert "  softclip, element-wise: its functor in src/functors.h, and its Case in" in capsys.readouterr().out
+    assert "  softclip, element-wise: its functor in src/functors.h, its Case in" in capsys.readouterr().out
     monkeypatch.chdir(folder / "zoo_ops")
     assert main(["add", "--kernel", KERNEL]) == 0
     told = capsys.readouterr().out
     assert "  row_logsumexp, with a kernel of its own: src/row_logsumexp.h, .cpp and .cu" in told
     assert Path("python/zoo_ops/_row_logsumexp.py").exists() and "python/zoo_ops/_row_logsumexp.py" in told
+    assert "\n  and the description of each in python/zoo_ops/ops.py and README.md\n" in told
 
 
 def test_a_name_may_have_that_of_the_template_in_it(folder):

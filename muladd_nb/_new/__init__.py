@@ -156,10 +156,8 @@ def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False, rows:
             what = "over rows: its functor in src/functors.h"
         else:
             what = "element-wise: its functor in src/functors.h"
-        lines.append(f"  {schema.name}, {what}, and its Case in tests/operators.py")
-        if not (kernel or rows) and {x.name for x in schema.arguments} & {"dim", "keepdim"}:
-            lines.append("    if it reduces over a dimension, undo this and use --rows")
-    return "\n".join(["Now edit", *lines])
+        lines.append(f"  {schema.name}, {what}, its Case in tests/operators.py")
+    return "\n".join(["Now edit", *lines, f"  and the description of each in python/{package}/ops.py and README.md"])
 
 
 def _over_rows(schema: Schema) -> str:
@@ -167,8 +165,9 @@ def _over_rows(schema: Schema) -> str:
     along = "the dimension `dim`" if "dim" in schema.reduces else "the last dimension"
     along = "the dimensions of `normalized_shape`" if "normalized_shape" in schema.reduces else along
     shape = "one value for each row" if schema.is_of_row else "the shape of the tensors"
+    hint = "" if schema.is_of_row else ". In the functor, write C for Elements<C> where a row has one value"
     result = "what it writes" if not schema.results else "its result" if schema.results == 1 else "each result"
-    return f"over rows along {along}, {result} with {shape}"
+    return f"over rows along {along}, {result} with {shape}{hint}"
 
 
 def update(folder: Path, *, overwrite: bool = False, dry_run: bool = False) -> list[str]:

@@ -355,7 +355,7 @@ struct RmsNormInt8Quant {
     const C inverse = most > 0 ? 127 / most : C(0);
     return {
         row.each([=](C x, C w) { return to_int8(x * factor * w * inverse, C(-127), C(127)); }, total, weight),
-        {static_cast<float>(most / 127), {row.each([](C x) { return x; }, total)}}};
+        {static_cast<float>(most / 127), {row.each(total)}}};
   }
 };
 

@@ -31,7 +31,7 @@
 // the dtype of the first tensor, and a gradient that of its own.
 //
 // A functor reads elements only through reductions. Each takes a function of elements and the tensors to read, and
-// returns a number, which later functions may use. Without a function, a reduction takes one tensor: row.sum(x).
+// returns a number, which later functions may use. Without a function, a call takes one tensor: row.sum(x).
 //
 //   row.sum(f, x...)          row.product(f, x...)
 //   row.mean(f, x...)         the mean, rounded once, so that the mean of equal elements is exactly one of them. Where
@@ -425,6 +425,7 @@ class Row {
   ELEMENTWISE_OF_ONE(softmax)
   ELEMENTWISE_OF_ONE(argmax)
   ELEMENTWISE_OF_ONE(argmin)
+  ELEMENTWISE_OF_ONE(each)
 #undef ELEMENTWISE_OF_ONE
 
   ELEMENTWISE_INLINE auto keep(const auto& f, auto... x) {

@@ -296,8 +296,7 @@ class Case:
     def check(self, actual: Any, expected: Any, what: str) -> None:
         """Raise ``AssertionError`` with a sentence that begins with ``what``, unless the results are close."""
         __tracebackhide__ = True
-        rtol, atol = self.tolerance.get(next((x.dtype for x in as_tuple(expected)), None), (None, None))
-        self.close(actual, expected, what, rtol=rtol, atol=atol)
+        self.close(actual, expected, what)
 
     def check_rounding(self, actual: Any, expected: Any, what: str) -> None:
         """Raise ``AssertionError`` if many integers differ, which a tolerance of 1 allows: they are rounded wrongly."""
@@ -307,9 +306,25 @@ class Case:
                 assert share <= 0.05, f"{self.name}: {what}. {share:.0%} of the integers differ"
 
     def close(self, actual: Any, expected: Any, what: str, **tolerances: Any) -> None:
-        """Do the same as :meth:`check`, with other tolerances."""
+        """Do the same as :meth:`check`, with other tolerances than those of the case."""
         __tracebackhide__ = True
-        assert_close(actual, expected, **tolerances, equal_nan=True, msg=lambda m: f"{self.name}: {what}. {m}")
+        several = isinstance(expected, tuple) and len(expected) > 1
+        for i, (x, y) in enumerate(zip(as_tuple(actual), as_tuple(expected), strict=True)):
+            start = f"{self.name}: {what}{f', result {i}' if several else ''}."
+            rtol, atol = self.tolerance.get(y.dtype, (None, None))
+            limits = tolerances or {"rtol": rtol, "atol": atol}
+            message = functools.partial(_with_elements, start, x, y)
+            assert_close(x, y, **limits, equal_nan=True, msg=message)
+
+
+def _with_elements(start: str, actual: Tensor, expected: Tensor, message: str) -> str:
+    """Return a message of ``assert_close`` with the two elements that differ most."""
+    if actual.shape != expected.shape or not actual.numel():
+        return f"{start} {message}"
+    x, y = (z.detach().cpu().double().flatten() for z in (actual, expected))
+    same = (x == y) | (x.isnan() & y.isnan())
+    place = torch.where(same, -1, (x - y).abs().nan_to_num(torch.inf)).argmax()
+    return f"{start} {message}\nWhere they differ most: got {x[place]:.9g}, expected {y[place]:.9g}"
 
 
 class _Tensor:
