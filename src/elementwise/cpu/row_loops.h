@@ -48,8 +48,8 @@ ELEMENTWISE_OF_SHARE inline Part reduction_of_share(const cpu::Share& share) {
   const int k = share.reductions;
   return {share.begin, share.end, share.blocks[k], k < share.phase, k == share.phase - 1};
 }
-[[noreturn, gnu::noinline, gnu::cold]] inline void end_phase() {
-  throw cpu::Share::EndOfPhase();
+[[noreturn, gnu::noinline, gnu::cold]] inline void end_phase(int64_t place = -1) {
+  throw cpu::Share::EndOfPhase{place};
 }
 [[noreturn, gnu::noinline, gnu::cold]] inline void fail_outside(int64_t place) {
   throw cpu::OutsideOfRow{place};
@@ -99,15 +99,15 @@ ELEMENTWISE_INLINE void once(const Extent& n, const auto& f) {
 }
 
 // Reads an element of a tensor, or of a row that is kept. If threads share the row, it is a reduction, because only one
-// of them has the element.
+// of them has the element. If no row is kept, its phase computes nothing else.
 template <class C>
-ELEMENTWISE_INLINE C read_one(const Extent& n, int64_t place, bool /*is_kept*/, const auto& read) {
+ELEMENTWISE_INLINE C read_one(const Extent& n, int64_t place, bool keeps_rows, const auto& read) {
   const Part part = n.reduction();
   C* const one = static_cast<C*>(part.blocks);
   if (!one) return read(place);
   if (part.is_known) return *one;
   if (place >= part.begin && place < part.end) *one = read(place);
-  end_phase();
+  end_phase(keeps_rows ? -1 : place);
 }
 
 // A vector has this many bytes; those of element-wise loops may be shorter (vectors.h). With AVX-512,

@@ -18,6 +18,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "../rows/task.h"
@@ -171,8 +172,8 @@ class RowsRun {
     std::vector<void*> blocks;
     bool has_buffers = false, is_last = false;
     for (int k = 0; k < task_.operands; k++) has_buffers |= is_buffered(k) && !task_.is_of_row(k);
-    // Returns whether the functor has run to its end.
-    const auto run = [&](const Buffers& buffers) {
+    // Returns what ended the phase, or nothing if the functor ran to its end.
+    const auto run = [&](const Buffers& buffers) -> std::optional<Share::EndOfPhase> {
       const auto data = fetch_all(buffers, 1, sums);
       const int phase = static_cast<int>(blocks.size()) - 1;
       Share share{buffers.begin, buffers.end, phase, is_last, places_[0].is_direct, blocks.data()};
@@ -180,16 +181,24 @@ class RowsRun {
       one.first.share = &share;
       try {
         computer_.rows(one);
-      } catch (const Share::EndOfPhase&) {
-        return false;
+      } catch (const Share::EndOfPhase& end) {
+        return end;
       }
-      return true;
+      return {};
     };
-    const Buffers none = buffers_of(1);
+    Buffers few = buffers_of(kRowBlock);
     while (!is_last) {
       memory.push_back(allocated(count_of_blocks(task_.size) * kBytesOfBlock));
       blocks.push_back(memory.back().get());
-      is_last = run(none);
+      few.begin = few.end = 0;
+      const auto end = run(few);
+      is_last = !end;
+      if (end && end->place >= 0) {
+        few.begin = end->place / kRowBlock * kRowBlock;
+        few.end = std::min(task_.size, few.begin + kRowBlock);
+        run(few);
+        continue;
+      }
       (*parallel_for_)(count_of_blocks(task_.size), kGrain, [&](int64_t first, int64_t last) {
         const DefaultFloatEnvironment environment;
         const int64_t step = has_buffers ? kStep : last - first;

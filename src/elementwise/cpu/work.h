@@ -56,7 +56,9 @@ struct Share {
   bool has_whole_result; // whether the memory of the result is that of the whole row, so that it can hold a kept row
   void* const* blocks;   // for each reduction until this phase, the memory for the results of its blocks
   int reductions = 0;    // how many of them this run of the functor has begun
-  struct EndOfPhase {};  // thrown to stop the functor
+  struct EndOfPhase {    // thrown to stop the functor
+    int64_t place = -1;  // the only element that the phase is about, or -1
+  };
 };
 
 // Thrown where a functor reads a place outside of its row.

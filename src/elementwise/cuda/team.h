@@ -123,9 +123,9 @@ ELEMENTWISE_INLINE void once(int64_t /*size*/, const auto& f) {
 
 // Reads an element of a tensor, or of a row that is kept. A result may then be written over that row.
 template <class C>
-ELEMENTWISE_INLINE C read_one(int64_t /*size*/, int64_t place, bool is_kept, const auto& read) {
+ELEMENTWISE_INLINE C read_one(int64_t /*size*/, int64_t place, bool keeps_rows, const auto& read) {
   const C x = read(place);
-  if (is_kept) sync();
+  if (keeps_rows) sync();
   return x;
 }
 

@@ -245,8 +245,8 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   ELEMENTWISE_INLINE C element(Elements<C> x, int64_t place) {
     if constexpr (kBy == By::nothing) {
       check_computed_place(place, source.size);
-      known.value[at_most(reductions)] =
-          read_one<B>(source.size, place, false, [&](int64_t j) ELEMENTWISE_LAMBDA { return this->load(x, j).value; });
+      known.value[at_most(reductions)] = read_one<B>(
+          source.size, place, kept_rows > 0, [&](int64_t j) ELEMENTWISE_LAMBDA { return this->load(x, j).value; });
     }
     if constexpr (kBy == By::elements) {
       const int64_t lane = place - j;

@@ -636,7 +636,7 @@ struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
   ELEMENTWISE_INLINE C element(Elements<C> x, int64_t place) {
     check_computed_place(place, source.size);
     const auto read = computed([&](int64_t j) ELEMENTWISE_LAMBDA { return this->load(x, j); });
-    return read_one<B>(source.size, place, x.place < 0, read);
+    return read_one<B>(source.size, place, kept_rows > 0, read);
   }
   ELEMENTWISE_INLINE int64_t argmax_of(const auto& f) {
     return place_of_max(source.size, f);
