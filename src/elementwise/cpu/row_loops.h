@@ -34,7 +34,7 @@ struct Part {
   int64_t begin, end;
   void* blocks = nullptr;
   bool is_known = false;      // whether the results of all blocks are there
-  bool is_last_known = false; // whether they are since the last phase
+  bool is_last_known = false; // whether the last phase has computed them
 };
 
 // These are not inlined, so that they take no registers where one thread computes the row. `pure` says that they change
@@ -63,7 +63,7 @@ struct Extent {
   ELEMENTWISE_INLINE operator int64_t() const {
     return size;
   }
-  // Returns an element that can be read.
+  // Returns the place of an element that this run may read.
   ELEMENTWISE_INLINE int64_t first() const {
     return shared ? shared->share->begin : 0;
   }

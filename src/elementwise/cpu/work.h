@@ -57,7 +57,7 @@ struct Share {
   void* const* blocks;   // for each reduction until this phase, the memory for the results of its blocks
   int reductions = 0;    // how many of them this run of the functor has begun
   struct EndOfPhase {    // thrown to stop the functor
-    int64_t place = -1;  // the only element that the phase is about, or -1
+    int64_t place = -1;  // the only element that the phase reads; -1 if it reads all
   };
 };
 
