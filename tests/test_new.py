@@ -620,6 +620,8 @@ def test_each_result_has_the_tolerance_of_its_dtype(cases):
     near = torch.tensor([1, 4], dtype=torch.int8), torch.tensor([0.5, 2.0])
     exact = torch.tensor([2, 3], dtype=torch.int8), torch.tensor([0.5, 2.0])
     case.check(near, exact, "the result")
+    with pytest.raises(AssertionError, match=r"^quantize: the result\. There must be 2 results, got 1$"):
+        case.check(near[0], exact, "the result")
     with pytest.raises(AssertionError, match=r"(?s)^quantize: the result, result 1\. Tensor-.* got 2, expected 2\.5$"):
         case.check(near, (exact[0], torch.tensor([0.5, 2.5])), "the result")
     with pytest.raises(AssertionError, match=r"(?s)^quantize: the result\. .* differ most: got inf, expected nan$"):

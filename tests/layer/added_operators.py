@@ -1,4 +1,4 @@
-"""What the operators that test_layer.py adds promise beyond operators.py: messages, defaults, and special tensors."""
+"""Test what the cases of operators.py do not: messages, defaults, and special tensors."""
 
 import dataclasses
 import warnings

@@ -355,7 +355,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   ELEMENTWISE_INLINE void add(
       [[maybe_unused]] const auto& f, [[maybe_unused]] const auto& weight, [[maybe_unused]] auto... x) {
     if constexpr (kBy == By::number) {
-      if (source.size == 0 || is_zero(f(int64_t{source.size.first()}).derivative)) return;
+      if (source.size == 0 || is_zero(f(source.size.first()).derivative)) return;
       const auto share = [&](int64_t j) ELEMENTWISE_LAMBDA { return weighted(f(j).derivative, weight(j)); };
       gradient = gradient + Sum{}(source.size, share);
     }

@@ -308,9 +308,10 @@ class Case:
     def close(self, actual: Any, expected: Any, what: str, **tolerances: Any) -> None:
         """Do the same as :meth:`check`, with other tolerances than those of the case."""
         __tracebackhide__ = True
-        several = isinstance(expected, tuple) and len(expected) > 1
-        for i, (x, y) in enumerate(zip(as_tuple(actual), as_tuple(expected), strict=True)):
-            start = f"{self.name}: {what}{f', result {i}' if several else ''}."
+        got, wanted = as_tuple(actual), as_tuple(expected)
+        assert len(got) == len(wanted), f"{self.name}: {what}. There must be {len(wanted)} results, got {len(got)}"
+        for i, (x, y) in enumerate(zip(got, wanted, strict=True)):
+            start = f"{self.name}: {what}{f', result {i}' if len(wanted) > 1 else ''}."
             rtol, atol = self.tolerance.get(y.dtype, (None, None))
             limits = tolerances or {"rtol": rtol, "atol": atol}
             message = functools.partial(_with_elements, start, x, y)
