@@ -365,7 +365,7 @@ def fuzz(session: nox.Session) -> None:
 @nox.session(tags=["gate"])
 def fuzz_rows(session: nox.Session) -> None:
     """Try random cases of operators over rows. A project of them is compiled first."""
-    session.install(*PROJECT["build-system"]["requires"], ".[fuzz]")
+    session.install(*PROJECT["build-system"]["requires"], ".[fuzz]", "pytest")
     session.run("python", "tests/fuzz", "rows", *(session.posargs or ["--rounds", "2", "--seed", "1"]))
 
 

@@ -1,4 +1,4 @@
-"""Operators over rows: a project of them passes the tests of every project, and those of cases.py."""
+"""Operators over rows: a project of them passes the tests of every project, and those of row_tests.py."""
 
 import csv
 import sys

@@ -81,5 +81,5 @@ def write_project(parent, *names):
         text = re.sub(r'"""(?:Return|Divide) .*"""', '"""Compute what tests/operators.py says."""', path.read_text())
         path.write_text(re.sub(r"(?m)^(\| `row_ops[^`]*` \|)[^|]*\|", r"\1 what tests/operators.py says |", text))
     if not names:
-        shutil.copy(HERE / "cases.py", project / "tests/test_rows.py")
+        shutil.copy(HERE / "row_tests.py", project / "tests/test_rows.py")
     return project

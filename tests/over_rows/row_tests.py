@@ -1,4 +1,7 @@
-"""Operators over rows against torch, or against float64, in every mode and dtype."""
+"""Operators over rows: lengths of rows, derivatives of long rows, error messages, and special operators.
+
+A project of these operators also passes the tests of every project, test_operators.py, for the same cases.
+"""
 
 import itertools
 import re
@@ -11,196 +14,132 @@ import row_ops
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from cases import as_tuple, is_float, is_tensor
 from conftest import CUDA
+from operators import causal_softmax, rms_norm
+from test_operators import LAYOUTS, cotangents_of, gradients, with_layout
 from torch._dynamo import compiled_autograd
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-from torch.library import opcheck
 from torch.utils.flop_counter import FlopCounterMode
 
 ops = torch.ops.row_ops
-TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 6e-2, torch.float16: 1e-2}
-LENGTHS = [0, 1, 7, 8, 9, 31, 32, 33, 100, 1024, 1025, 5000]
-SCALE, EPS, POLY = 0.5, 1e-5, (0.3, 0.4, 0.5, 0.1)
-
-
-def rms(x, w):
-    return x * (x.square().mean(-1, True) + EPS).rsqrt() * w
-
-
-def causal(x):
-    later = torch.ones(x.shape[-2:], device=x.device).triu(1).bool()
-    return (x * SCALE).masked_fill(later, -float("inf")).softmax(-1)
-
-
-def entropy(x):
-    y = x.softmax(-1)
-    return y, torch.special.entr(y).sum(-1)
-
-
-def poly(x):
-    def normalised(y):
-        return y * (y.square().mean(-1, True) + 1e-6).rsqrt()
-
-    a, b, c, bias = POLY
-    return a * normalised(x**3) + b * normalised(x**2) + c * normalised(x) + bias
-
-
-def cross_entropy(x):
-    label = torch.arange(x.shape[:-1].numel(), device=x.device).reshape(x.shape[:-1]) % x.shape[-1]
-    label[..., 0] = -100
-    return x, label
-
-
-def variance(x, s):
-    return (x - x.mean(-1, True)) * s[..., None], x.var(-1, correction=0) * s
+EVERY_DTYPE = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+LENGTHS = [1, 7, 8, 9, 31, 32, 33, 100, 1024, 1025, 5000]
+EPS = 1e-5
 
 
 def normal(*shape, dtype=torch.float64):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
 
 
-# For each case: the operator, its reference, and the shapes of its tensors for a length of rows.
-CASES = {
-    "softmax": (ops.softmax, lambda x: x.softmax(-1), lambda n: [(4, 3, n)]),
-    "softmax of dim 1": (lambda x: ops.softmax(x, 1), lambda x: x.softmax(1), lambda n: [(4, n, 3)]),
-    "log_softmax": (lambda x: ops.log_softmax(x, 0), lambda x: x.log_softmax(0), lambda n: [(n, 5)]),
-    "logsumexp": (ops.logsumexp, lambda x: x.logsumexp(-1), lambda n: [(4, n)]),
-    "logsumexp kept": (
-        lambda x: ops.logsumexp(x, -2, keepdim=True),
-        lambda x: x.logsumexp(-2, True),
-        lambda n: [(2, n, 3)],
-    ),
-    "rms_norm": (ops.rms_norm, rms, lambda n: [(4, 3, n), (n,)]),
-    "rms_norm, a weight for each": (ops.rms_norm, rms, lambda n: [(4, 3, n), (3, n)]),
-    "rms_norm of a shared row": (ops.rms_norm, rms, lambda n: [(n,), (4, 3, n)]),  # the row's gradient has two parts
-    "rms_norm, one weight": (ops.rms_norm, rms, lambda n: [(4, 3, n), (4, 1, 1)]),
-    "softmax and entropy": (ops.softmax_entropy, entropy, lambda n: [(5, n)]),
-    "layer_norm": (ops.layer_norm, lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b), lambda n: [(5, n), (n,), (n,)]),
-    "rms_norm of two dimensions": (
-        lambda x, w: ops.rms_norm_stats(x, x.shape[-2:], w, EPS)[0],
-        lambda x, w: rms(x.flatten(-2), w.flatten(-2)).unflatten(-1, x.shape[-2:]),
-        lambda n: [(5, 3, n), (3, n)],
-    ),
-    "layer_norm without bias": (
-        lambda x, w: ops.layer_norm(x, w, None),
-        lambda x, w: F.layer_norm(x, x.shape[-1:], w),
-        lambda n: [(5, n), (n,)],
-    ),
-    "layer_norm without weight": (
-        lambda x, b: ops.layer_norm(x, None, b),
-        lambda x, b: F.layer_norm(x, x.shape[-1:]) + b,
-        lambda n: [(5, n), (n,)],
-    ),
-    "l2_normalize": (ops.l2_normalize, lambda x: F.normalize(x, dim=-1), lambda n: [(5, n)]),
-    "cross_entropy": (
-        lambda x: ops.cross_entropy(*cross_entropy(x), -100, 0.1),
-        lambda x: F.cross_entropy(*cross_entropy(x), label_smoothing=0.1, reduction="none"),
-        lambda n: [(6, n)],
-    ),
-    "causal_softmax": (lambda x: ops.causal_softmax(x, SCALE), causal, lambda n: [(2, n, n)]),
-    "poly_norm": (lambda x: ops.poly_norm(x, *POLY), poly, lambda n: [(5, n)]),
-    "scaled_variance": (ops.scaled_variance, variance, lambda n: [(4, 3, n), (4, 3)]),
-    "scaled_squares of dim 1": (
-        lambda x, s: ops.scaled_squares(x, s, 1),
-        lambda x, s: x.square().sum(1) * s,
-        lambda n: [(4, n, 3), (4, 3)],
-    ),
-    "cosine_similarity": (
-        ops.cosine_similarity,
-        lambda x, y: (x * y).sum(-1) / (x.square().sum(-1) * y.square().sum(-1)).sqrt(),
-        lambda n: [(4, n), (4, n)],
-    ),
-    "maximum": (lambda x: ops.max_with_place(x)[0], lambda x: x.amax(-1), lambda n: [(4, n)]),
-}
-EVERY = pytest.mark.parametrize("name", CASES)
-
-
-def made(name, n, dtype=torch.float64):
-    op, reference, shapes = CASES[name]
-    return op, reference, [normal(*shape, dtype=dtype) for shape in shapes(n)]
-
-
 def close(got, expected, tolerance=1e-9):
-    got, expected = (x if isinstance(x, tuple) else (x,) for x in (got, expected))
-    for x, y in zip(got, expected, strict=True):
+    for x, y in zip(as_tuple(got), as_tuple(expected), strict=True):
         torch.testing.assert_close(x.double(), y.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-@EVERY
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_results(name, dtype):
-    for n in LENGTHS:
-        if n == 0 and name in ("maximum", "cross_entropy", "layer_norm without bias"):  # torch refuses some of these
-            continue
-        if name == "causal_softmax" and n > 100:
-            continue
-        op, reference, args = made(name, n, dtype)
-        # The variance of one element is 0, so in 16 bits the result depends only on eps and rounding.
-        close(op(*args), reference(*(x.double() for x in args)), TOLERANCE[dtype])
+# ---- Every operator
 
 
-def with_gradients(op, args, device):
-    """Compute the results of an operator and all gradients on a device, and return copies on the CPU."""
-    args = [x.to(device).requires_grad_() for x in args]
-    results = op(*args)
-    results = results if isinstance(results, tuple) else (results,)
-    grads = [normal(*y.shape, dtype=y.dtype).to(device) for y in results]
-    return [x.detach().cpu() for x in (*results, *torch.autograd.grad(results, args, grads))]
+def test_rows_of_every_length(case, device):
+    for dtype, n, choice in itertools.product(case.dtypes, LENGTHS, case.choices):
+        for shape in ((4, n), (n, 4)):
+            args = case.sample(dtype, device, shape, choice)
+            result, expected = case.call(*args), case.expected(*args)
+            what = f"the result of {list(shape)} and {dtype}"
+            case.check(result, expected, what)
+            doubles = [tuple(y for y in as_tuple(of) if y.dtype == torch.float64) for of in (result, expected)]
+            case.close(*doubles, what, rtol=1e-11, atol=1e-11)
+
+
+def test_strides_change_no_bit(case, device):
+    for choice, layout in itertools.product(case.choices, LAYOUTS):
+        args = with_layout(layout, case.sample(case.dtypes[-1], device, (4, 3, 33), choice))
+        plain = [x.contiguous() if is_tensor(x) else x for x in args]
+        case.close(case.call(*args), case.call(*plain), f"the result of a {layout} tensor", rtol=0, atol=0)
+
+
+READ_AN_ELEMENT = ("cross_entropy", "softmax_xentropy", "softmax_focal_loss", "last_of", "picked", "relative_to")
+
+
+def test_rows_without_elements(case, device):
+    if case.name in READ_AN_ELEMENT:
+        pytest.skip("such a row has no element to read")
+    args = case.sample(case.dtypes[-1], device, (4, 0))
+    result = case.call(*args)
+    try:
+        expected = case.expected(*args)
+    except (IndexError, RuntimeError):
+        pytest.skip("PyTorch refuses them")
+    case.check(result, expected, "the result of rows without elements")
+    if names := case.present(args):
+        cotangents = cotangents_of(case, args)
+        both = [gradients(case, f, args, names, cotangents) for f in (case.call, case.reference)]
+        case.check(*(tuple(of_one.values()) for of_one in both), "the gradients of rows without elements")
+
+
+def test_rows_without_elements_may_have_strides_of_zero():
+    x = torch.zeros(0, 1).as_strided((4, 3, 0), (0, 0, 0))
+    assert ops.softmax(x).shape == x.shape
 
 
 @pytest.mark.skipif(not CUDA, reason="no GPU, or no kernels for one")
-@EVERY
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_cuda_has_the_bits_of_the_cpu(name, dtype):
-    for n in [*LENGTHS, 70_000]:  # such a row does not fit in shared memory
-        if (n > 100 and name == "causal_softmax") or (n == 0 and name == "cross_entropy"):  # no place for a label
-            continue
-        op, _, args = made(name, n, dtype)
-        for of_cpu, of_cuda in zip(*(with_gradients(op, args, of) for of in ("cpu", "cuda")), strict=True):
-            torch.testing.assert_close(of_cuda, of_cpu, rtol=0, atol=0, equal_nan=True, msg=f"rows of {n}")
+def test_cuda_has_the_bits_of_the_cpu(case):
+    for dtype, n in itertools.product(case.dtypes, [*LENGTHS, 70_000]):  # the last does not fit in shared memory
+        args = case.sample(dtype, shape=(4, n))
+        cotangents = cotangents_of(case, args)
+        found = []
+        for where in ("cpu", "cuda"):
+            there = [x.to(where) if is_tensor(x) else x for x in args]
+            given = [x.to(where) for x in cotangents]
+            of_all = gradients(case, case.call, there, case.present(args), given)
+            found.append([x.cpu() for x in (*as_tuple(case.call(*there)), *of_all.values())])
+        case.close(tuple(found[1]), tuple(found[0]), f"what CUDA computes of rows of {n}", rtol=0, atol=0)
 
 
-@EVERY
-def test_strides_do_not_matter(name):
-    op, _, args = made(name, 33)
-    expected = op(*args)
-    close(op(*(torch.empty(x.shape[::-1]).double().T.copy_(x) if x.dim() == 2 else x for x in args)), expected, 0)
-    spread = [torch.zeros(*x.shape, 2, dtype=x.dtype)[..., 0].copy_(x) for x in args]
-    close(op(*spread), expected, 0)
+def of_tensors(case, args):
+    """Return the operator and its reference as functions of the tensors that have a gradient, and these tensors."""
+    places = [case.names.index(name) for name in case.present(args)]
+    is_result = [is_float(y) for y in as_tuple(case.call(*args))]
+
+    def of(function):
+        def f(*xs):
+            given = dict(zip(places, xs, strict=True))
+            results = as_tuple(function(*(given.get(place, x) for place, x in enumerate(args))))
+            return tuple(itertools.compress(results, is_result))
+
+        return f
+
+    return of(case.call), of(case.reference), tuple(args[place] for place in places)
 
 
-@EVERY
 @pytest.mark.parametrize("n", [1, 9, 40])
-def test_derivatives(name, n):
-    op, reference, args = made(name, n)
-    args = [x.requires_grad_() for x in args]
-    results = [y if isinstance(y, tuple) else (y,) for y in (op(*args), reference(*args))]
-    grads = [normal(*y.shape) for y in results[0]]
-    first = [torch.autograd.grad(y, args, grads, create_graph=True) for y in results]
-    close(*first)
-    tangents = tuple(normal(*x.shape) + 1 for x in args)
-    plain = tuple(x.detach() for x in args)
-    close(*(torch.func.jvp(f, plain, tangents)[1] for f in (op, reference)))
-    if name != "maximum":  # torch has no second derivative of amax
-        second = []
-        for gradients in first:  # the gradient of a bias is constant
-            pairs = [(y, u) for y, u in zip(gradients, tangents, strict=True) if y.requires_grad]
-            ys, us = zip(*pairs, strict=True)
-            second.append(torch.autograd.grad(ys, args, us, materialize_grads=True))
-        close(*second, 1e-8)
+def test_derivatives_are_those_of_the_reference(case, device, n):
+    for choice in case.choices:
+        *functions, xs = of_tensors(case, case.sample(torch.float64, device, (4, n), choice))
+        grads, tangents = [normal(*y.shape) for y in functions[0](*xs)], tuple(normal(*x.shape) + 1 for x in xs)
+        of_jvp = [torch.func.jvp(f, xs, tangents)[1] for f in functions]
+        case.close(*of_jvp, f"the tangent of rows of {n}", rtol=1e-9, atol=1e-9)
+        leaves = [x.detach().requires_grad_() for x in xs]
+        first = [torch.autograd.grad(f(*leaves), leaves, grads, create_graph=True) for f in functions]
+        case.close(*first, f"the gradients of rows of {n}", rtol=1e-9, atol=1e-9)
+        if case.orders == 1 or (case.name, n) == ("softmax_focal_loss", 1):  # the reference has NaN there
+            continue
+        products = [sum((y * u).sum() for y, u in zip(of_first, tangents, strict=True)) for of_first in first]
+        second = [  # some gradients are constant
+            torch.autograd.grad(y, leaves, materialize_grads=True) if y.requires_grad else tuple(0 * x for x in xs)
+            for y in products
+        ]
+        case.close(*second, f"the second derivatives of rows of {n}", rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_only_the_gradient_that_is_asked_for(dtype):
-    for place in (0, 1):
-        x, w = normal(40, 300, dtype=dtype), normal(300, dtype=dtype)
-        args = [x, w]
-        args[place].requires_grad_()
-        expected = [y.detach().double().requires_grad_() for y in args]
-        ops.rms_norm(*args).sum().backward()
-        rms(*expected).sum().backward()
-        close(args[place].grad, expected[place].grad, 10 * TOLERANCE[dtype])
-        assert args[1 - place].grad is None
+def test_gradients_in_a_batch(case, device):
+    *functions, (x, *others) = of_tensors(case, case.sample(case.dtypes[-1], device, (4, 9)))
+
+    def of_batch(f):
+        gradient = torch.func.grad(lambda *xs: sum(y.square().sum() for y in f(*xs)), tuple(range(len(others) + 1)))
+        return torch.vmap(gradient, (1, *[None] * len(others)))(torch.stack([x, x / 2, 2 * x], 1), *others)
+
+    case.close(*map(of_batch, functions), "the gradients of a batch", rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -237,38 +176,6 @@ def test_a_float32_weight_beside_elements_of_16_bits(dtype, step):
                 ops.rms_norm(*bad)
 
 
-@EVERY
-def test_batches(name):
-    op, reference, args = made(name, 9)
-    stacked = [torch.stack([x, x + 1, 2 * x], 1) for x in args]
-    close(torch.vmap(op, 1)(*stacked), torch.vmap(reference, 1)(*stacked))
-    dims = (1, *[None] * (len(args) - 1))
-    first = (stacked[0], *args[1:])
-
-    def total(f):
-        def of(*xs):
-            results = f(*xs)
-            return sum(y.square().sum() for y in (results if isinstance(results, tuple) else (results,)))
-
-        return torch.vmap(torch.func.grad(of, tuple(range(len(args)))), dims)
-
-    close(total(op)(*first), total(reference)(*first))
-
-
-@EVERY
-def test_rows_without_elements(name):
-    if name in ("cross_entropy", "scaled_variance"):  # no place for a label; the variance is NaN
-        return
-    op, _, args = made(name, 0)
-    args = [x.requires_grad_() for x in args]
-    results = op(*args)
-    sum(y.sum() for y in (results if isinstance(results, tuple) else (results,))).backward()
-    for x in args:
-        assert not x.grad.any()
-    y = torch.zeros(0, 1).as_strided((4, 3, 0), (0, 0, 0))
-    assert ops.softmax(y).shape == y.shape
-
-
 @pytest.mark.parametrize("dim", [0, 1, 2, -1, -3])
 def test_a_second_derivative_by_one_of_two_tensors(dim):
     x, scale = normal(3, 3, 3).requires_grad_(), normal(3, 3)
@@ -299,41 +206,15 @@ def test_a_sample_of_a_batch_is_refused_as_outside_of_vmap():
         torch.vmap(lambda y: ops.layer_norm_stats(y, [1, 4], w, w, EPS))(x)
 
 
-def test_masks():
-    x, mask = normal(3, 4, 33), normal(4, 33) > 0
-    mask[1] = True
-    expected = (x * SCALE).masked_fill(mask, -float("inf")).softmax(-1).nan_to_num()
-    close(ops.masked_softmax(x, mask, SCALE), expected)
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_quantisation_has_a_scale_for_each_row(dtype):
-    x = normal(6, 100, dtype=dtype)
-    x[2] = 0
-    quantised, scale = ops.int8_quant(x)
-    assert quantised.dtype == torch.int8 and scale.dtype == torch.float32
-    close(scale, x.double().abs().amax(-1) / 127, 1e-6)
-    assert (quantised * scale[:, None] - x.double()).abs().le(scale[:, None] * 0.501).all()
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_two_tensors_are_updated_in_place(dtype):
-    x, residual, w = (
-        normal(6, 100, dtype=dtype),
-        normal(3, 2, 100, dtype=dtype).reshape(6, 100),
-        normal(100, dtype=dtype),
-    )
-    total = x.double() + residual.double()
-    ops.fused_add_rms_norm(x, residual, w, EPS)
-    close(residual, total, TOLERANCE[dtype])
-    close(x, rms(total, w.double()), TOLERANCE[dtype])
+def test_a_row_of_zeros_is_quantised_with_a_scale_of_zero():
+    quantised, scale = ops.int8_quant(torch.zeros(2, 100))
+    assert not quantised.any() and not scale.any()
 
 
 @pytest.mark.parametrize("n", LENGTHS)
-def test_products_and_reductions_of_an_own_join(n):
-    x = 1 + normal(3, n, dtype=torch.float32) / (n + 1)
+def test_a_product_of_many_elements(n):
+    x = 1 + normal(3, n, dtype=torch.float32) / (n + 1)  # so that it neither overflows nor vanishes
     close(ops.prod(x), x.double().prod(-1), 1e-5)
-    close(ops.inf_norm(x), x.abs().amax(-1) if n else torch.zeros(3), 0)
 
 
 @pytest.mark.parametrize("zeros", range(4))
@@ -376,13 +257,6 @@ def test_flops_of_a_write_are_those_of_the_elements():
         assert counter.get_total_flops() == 12
 
 
-def test_out_may_be_the_input():
-    x = normal(5, 40)
-    expected = x.softmax(-1)
-    ops.softmax_out(x, -1, x)
-    close(x, expected)
-
-
 def test_places():
     x = torch.tensor([[1.0, 3.0, 3.0], [float("nan"), 5.0, float("nan")]])
     for got, expected in zip(ops.max_with_place(x), x.max(-1), strict=True):
@@ -403,17 +277,11 @@ def test_a_class_that_is_masked():
     torch.testing.assert_close(ours.grad, theirs.grad)
 
 
-@pytest.mark.parametrize("label", [-1, 4, -101])
-def test_a_label_out_of_range_is_refused(label):
-    sentence = f"a place that is read lies outside of its row, which has 4 elements, got {label}"
-    with pytest.raises(RuntimeError, match=f"^cross_entropy: {sentence}"):
-        ops.cross_entropy(torch.randn(3, 4), torch.tensor([0, label, 1]))
-
-
 @pytest.mark.parametrize("label", [-1, 4, 1 << 40])
 def test_a_label_out_of_range_is_refused_where_others_are_not_read(label):
     x = torch.randn(2, 4)
-    with pytest.raises(RuntimeError, match=f"^picked: a place that is read lies outside of its row, .* got {label}"):
+    sentence = f"picked: a place that is read lies outside of its row, which has 4 elements, got {label}"
+    with pytest.raises(RuntimeError, match=f"^{sentence}"):
         ops.picked(x, torch.tensor([0, label]), 0)
     close(ops.picked(x, torch.tensor([7, 2]), 7), torch.stack([torch.tensor(0.0), x[1, 2]]))
 
@@ -596,7 +464,7 @@ def test_sums_over_rows_do_not_depend_on_what_the_caller_does_to_subnormals():
 def test_a_result_has_the_strides_of_its_fake_kernel(order, size):
     """The first tensor has one value for each row. Its shape may also be that of rows of one element."""
     x = torch.ones([[3, 4, size][d] for d in order]).permute(*map(order.index, range(3)))
-    opcheck(ops.scaled.default, (torch.ones(3, 4), x), test_utils="test_faketensor")
+    torch.library.opcheck(ops.scaled.default, (torch.ones(3, 4), x), test_utils="test_faketensor")
 
 
 @pytest.mark.parametrize("n", [5, 2**17 + 1])  # threads share long rows
@@ -623,15 +491,6 @@ def test_a_result_that_nobody_used_adds_nothing_even_if_its_derivative_is_infini
     close(x.grad, torch.full_like(x, 1 / 3), 1e-6)
 
 
-def test_threads_change_no_bit():
-    x, w = normal(501, 700, dtype=torch.float32).requires_grad_(), normal(700, dtype=torch.float32).requires_grad_()
-    found = []
-    for threads in (1, 4):
-        torch.set_num_threads(threads)
-        found.append(torch.autograd.grad(ops.rms_norm(x, w), (x, w), x.detach()))
-    close(*found, 0)
-
-
 def added(x, w):
     x, residual = x.clone(), x.clone()
     ops.fused_add_rms_norm(x, residual, w, EPS)
@@ -647,7 +506,7 @@ def test_threads_share_a_long_row_and_change_no_bit(dtype):
         ops.softmax_entropy,
         lambda x: ops.softmax(x.t().contiguous(), 0),  # elements of a row are not adjacent
         lambda x: ops.layer_norm(x, w, w),
-        lambda x: ops.cross_entropy(*cross_entropy(x), -100, 0.1),
+        lambda x: ops.cross_entropy(x, torch.arange(len(x)), 0, 0.1),
         lambda x: ops.scaled_variance(x, x[:, 0]),
     ]
 
@@ -663,8 +522,7 @@ def test_threads_share_a_long_row_and_change_no_bit(dtype):
         yield added(first, w)
 
     def rows_of(results):  # in results of transposed rows, the rows are the last dimension
-        each = results if isinstance(results, tuple) else (results,)
-        return [(y.t() if len(y) == n else y)[:3] for y in each]
+        return [(y.t() if len(y) == n else y)[:3] for y in as_tuple(results)]
 
     alone = [*map(rows_of, computed(8))]  # each thread computes several rows
     for threads in (1, 4):
@@ -673,29 +531,12 @@ def test_threads_share_a_long_row_and_change_no_bit(dtype):
             close(tuple(got), tuple(expected), 0)
 
 
-@pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm", "cross_entropy", "scaled_variance"])
-def test_compiled(name):
-    op, _, args = made(name, 9)
-    args = [x.requires_grad_() for x in args]
-
-    def doubled(*xs):
-        return op(*(x * 2 for x in xs))
-
-    found = []
-    for f in (torch.compile(doubled, backend="aot_eager", fullgraph=True), doubled):
-        results = f(*args)
-        results = results if isinstance(results, tuple) else (results,)
-        found.append((*results, *torch.autograd.grad(results, args, [torch.ones_like(y) for y in results])))
-    close(*found)
-
-
 def test_compiled_autograd():
     gradients = []
     for context in nullcontext(), compiled_autograd._enable(torch.compile(backend="aot_eager", fullgraph=True)):
-        op, _, args = made("rms_norm", 9)
-        args = [x.requires_grad_() for x in args]
+        args = normal(4, 3, 9).requires_grad_(), normal(9).requires_grad_()
         with context:
-            op(*args).square().sum().backward()
+            ops.rms_norm(*args).square().sum().backward()
         gradients.append(tuple(x.grad for x in args))
     close(*gradients)
 
@@ -703,7 +544,7 @@ def test_compiled_autograd():
 class Model(torch.nn.Module):
     def forward(self, x, w, mask, label):
         quantised, scale = ops.int8_quant(ops.rms_norm(x, w))
-        y = ops.masked_softmax(quantised * scale[:, None], mask, SCALE)
+        y = ops.masked_softmax(quantised * scale[:, None], mask, 0.5)
         return ops.cross_entropy(y, label), ops.logsumexp(x, keepdim=True)
 
 
@@ -714,22 +555,6 @@ def test_exported_and_packaged(tmp_path):
     close(program.module()(*args), expected, 0)
     package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
     close(tuple(torch._inductor.aoti_load_package(package)(*args)), expected, 1e-6)
-
-
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
-def test_updates_in_compiled_programs(backend):
-    """A compiled program writes into views where eager mode does."""
-
-    def function(x, residual, w):
-        y = x * 2
-        ops.fused_add_rms_norm(y, residual[0], w, EPS)
-        return y + residual.sum()
-
-    found = []
-    for f in (function, torch.compile(function, backend=backend, fullgraph=True)):
-        residual = normal(2, 6, 40)
-        found.append((f(normal(6, 40), residual, normal(40)), residual))
-    close(*found)
 
 
 def test_a_row_is_never_sharded(tmp_path):
@@ -766,7 +591,7 @@ def on_each_of_two(rank, store):
         assert ops.cross_entropy(given, placed(label, Shard(0))).placements in ((placement,), (Shard(0),))
         y.sum().backward()
         expected = x.clone().requires_grad_(), w.clone().requires_grad_()
-        rms(*expected).sum().backward()
+        rms_norm(*expected, EPS).sum().backward()
         same(given.grad, expected[0].grad)
         same(weight.grad, expected[1].grad)
 
@@ -782,7 +607,7 @@ def on_each_of_two(rank, store):
     for y, expected, write in (
         (x, x.softmax(-1), lambda out: ops.softmax(placed(x, Shard(1)), out=out)),
         (x[:, 0], x.logsumexp(-1), lambda out: ops.logsumexp(placed(x, Shard(1)), out=out)),
-        (x, rms(x, w), lambda out: ops.rms_norm(placed(x, Replicate()), placed(w, Shard(0)), out=out)),
+        (x, rms_norm(x, w, EPS), lambda out: ops.rms_norm(placed(x, Replicate()), placed(w, Shard(0)), out=out)),
     ):
         out = placed(y, Shard(0))
         write(out)
@@ -794,7 +619,7 @@ def on_each_of_two(rank, store):
     for placement in (Replicate(), Shard(0)):
         a, b = placed(x, placement), placed(x + 1, placement)
         ops.fused_add_rms_norm(a, b, placed(w, Shard(0)), EPS)
-        same(a, rms(2 * x + 1, w))
+        same(a, rms_norm(2 * x + 1, w, EPS))
         same(b, 2 * x + 1)
     a, b = placed(x, Shard(1)), placed(x, Shard(1))
     with pytest.raises(RuntimeError, match="input and residual must be replicated, or sharded along a dim"):
@@ -805,28 +630,15 @@ def on_each_of_two(rank, store):
     blocks = normal(2, 6, 6)
     for dim, placement in enumerate((Shard(0), Replicate(), Replicate())):
         given, leaf = placed(blocks, Shard(dim)).requires_grad_(), blocks.clone().requires_grad_()
-        y, expected = ops.causal_softmax(given, SCALE), causal(leaf)
+        y, expected = ops.causal_softmax(given, 0.5), causal_softmax(leaf, 0.5)
         assert y.placements == (placement,)
         same(y, expected)
         y.square().sum().backward()
         expected.square().sum().backward()
         same(given.grad, leaf.grad)
     with pytest.raises(RuntimeError, match=r"nor the last of the others, which row\.index\(\) counts"):
-        ops.causal_softmax(placed(blocks, Replicate()), SCALE, out=placed(blocks, Shard(1)))
+        ops.causal_softmax(placed(blocks, Replicate()), 0.5, out=placed(blocks, Shard(1)))
     dist.destroy_process_group()
-
-
-def test_opcheck():
-    x, w = normal(3, 4).requires_grad_(), normal(4).requires_grad_()
-    for op, args in (
-        (ops.softmax.default, (x, 0)),
-        (ops.rms_norm.default, (x, w)),
-        (ops.layer_norm.default, (x, w, None)),
-        (ops.cross_entropy.default, (x, torch.tensor([0, 1, 2]))),
-        (ops.int8_quant.default, (x.detach(),)),
-        (ops.fused_add_rms_norm.default, (normal(3, 4), normal(4, 3).reshape(3, 4), w.detach(), EPS)),
-    ):
-        opcheck(op, args)
 
 
 def test_autocast_computes_in_float32():
