@@ -65,8 +65,3 @@ def test_tutorial_samples(device, requires_grad):
             torch.testing.assert_close(
                 torch.autograd.grad(result, needs, grad), torch.autograd.grad(expected, needs, grad)
             )
-
-
-def test_tutorial_myadd_out_with_gradients(device):
-    a, b, out = (torch.randn(3, device=device, requires_grad=True) for _ in range(3))
-    opcheck(ops.myadd_out.default, (a, b, out))
