@@ -11,9 +11,8 @@
 // It prints the function, the type, the number of inputs, the largest error in units in the last place, its arguments,
 // and the share of correctly rounded results. For float functions it also counts, for float16 and for bfloat16, the
 // results that are not correctly rounded after they are rounded to that type: of all its numbers, of all pairs, or with
-// three arguments of a sample. The last number is nanoseconds for an element.
+// three arguments of a sample.
 #include <algorithm>
-#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -189,25 +188,6 @@ uint64_t differences(const Function<float>& function, Loop<float> loop, const Op
 }
 
 template <class T>
-double nanoseconds(const Function<T>& function, Loop<T> loop) {
-  std::vector<T> x[3], result(kBlock);
-  for (int k = 0; k < 3; k++)
-    for (int64_t i = 0; i < kBlock; i++)
-      x[k].push_back(
-          static_cast<T>(
-              std::max(-10.0, function.from) +
-              (std::min(10.0, function.to) - std::max(-10.0, function.from)) * ((i * 4001 + k) % kBlock) / kBlock));
-  const T* const arguments[] = {x[0].data(), x[1].data(), x[2].data()};
-  double least = INFINITY;
-  for (int k = 0; k < 200; k++) {
-    const auto start = std::chrono::steady_clock::now();
-    loop(kBlock, arguments, result.data());
-    least = std::min(least, std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count());
-  }
-  return least / kBlock;
-}
-
-template <class T>
 std::string hexadecimal(const T* x, int n) {
   std::string text;
   for (int k = 0; k < n; k++) {
@@ -250,7 +230,7 @@ int run(const char* name, const char* type, const Options& options) {
     } else {
       std::printf(",,");
     }
-    std::printf(",%.3f\n", nanoseconds(function, loop));
+    std::printf("\n");
     return found.largest > function.bound;
   }
   std::fprintf(stderr, "there is no function %s\n", name);

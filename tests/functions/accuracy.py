@@ -141,7 +141,7 @@ def main() -> int:
             if asked.functions and not {name, f"{name}:{kind}"} & set(asked.functions):
                 continue
             options = ["--samples", asked.samples, "--seed", asked.seed, "--threads", asked.threads]
-            ((_, _, inputs, largest, at, share, undecided, *halves, _),) = measure(name, kind, *options)
+            ((_, _, inputs, largest, at, share, undecided, *halves),) = measure(name, kind, *options)
             hard = [at] + (HARD.get(name, []) if kind == "double" else [])
             for k, (_, _, arguments, result, *_) in enumerate(measure(name, kind, *" ".join(hard).split())):
                 judged = error(name, kind, arguments.split(), result)
