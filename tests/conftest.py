@@ -66,6 +66,17 @@ def run(*command, cwd="/", **environment):
     )
 
 
+def pretend_to_install(folder, package, version, *files):
+    """Write what makes a build find this version of a package in a folder."""
+    for file in ("__init__.py", *files):
+        path = folder / package / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    info = folder / f"{package}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+
+
 @pytest.fixture(params=DEVICES)
 def device(request):
     return request.param

@@ -6,20 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import needs, run
+from conftest import needs, pretend_to_install, run
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "src/elementwise/tools/dependencies.py"
-
-
-def install(folder, package, version, *files):
-    for file in ("__init__.py", *files):
-        path = folder / package / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    info = folder / f"{package}-{version}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
 
 
 def configure(folder):
@@ -52,7 +42,7 @@ LIBRARY = "lib/libtorch.so"
 def test_what_is_missing_is_named(tmp_path, torch, nanobind, says):
     for package, installed in (("torch", torch), ("nanobind", nanobind)):
         if installed:
-            install(tmp_path, package, *installed)
+            pretend_to_install(tmp_path, package, *installed)
     done = configure(tmp_path)
     assert done.returncode == 1
     assert says in done.stderr
@@ -60,8 +50,8 @@ def test_what_is_missing_is_named(tmp_path, torch, nanobind, says):
 
 
 def test_what_is_there_is_printed(tmp_path):
-    install(tmp_path, "torch", "2.13.0", HEADER, LIBRARY)
-    install(tmp_path, "nanobind", "3.1.0", NANOBIND_HEADER)
+    pretend_to_install(tmp_path, "torch", "2.13.0", HEADER, LIBRARY)
+    pretend_to_install(tmp_path, "nanobind", "3.1.0", NANOBIND_HEADER)
     expected = ["2.13.0", tmp_path / "torch/include", tmp_path / "torch/lib", tmp_path / "nanobind/include"]
     *lines, oldest, as_headers_take_it = configure(tmp_path).stdout.splitlines()
     assert lines == [str(line) for line in expected]

@@ -10,6 +10,7 @@ import conftest
 import pytest
 import torch
 from calls import OPERATORS
+from conftest import pretend_to_install
 from exported import Both, built, ops, pte, python, with_executorch
 from generated import QUICKLY, install, run
 
@@ -31,14 +32,6 @@ def test_one_version_is_built_documented_and_tested():
     assert muladd_nb.build_info()["executorch_version"] in (None, PINNED)
 
 
-def pretend(folder, package, version):
-    (folder / f"{package}-{version}.dist-info").mkdir(parents=True)
-    (folder / f"{package}-{version}.dist-info" / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
-    )
-    (folder / package).mkdir()
-
-
 def configure(folder, *args, project=OF_THIS_PROJECT):
     """Run the build's script with only the packages in `folder`."""
     code = f"import sys, runpy; sys.path.append({str(folder)!r}); runpy.run_path({str(BUILD_SCRIPT)!r})"
@@ -56,7 +49,7 @@ def configure(folder, *args, project=OF_THIS_PROJECT):
 )
 def test_what_the_build_needs_is_named(tmp_path, version, args, says):
     if version:
-        pretend(tmp_path, "executorch", version)
+        pretend_to_install(tmp_path, "executorch", version)
     run = configure(tmp_path, *args)
     assert run.returncode == 1
     assert says in run.stderr
