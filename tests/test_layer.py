@@ -100,13 +100,6 @@ struct Clip {
   }
 };
 
-struct Choose {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x, int64_t n, C alpha, bool first, C y) const {
-    return first ? x * static_cast<C>(n) * alpha : y;
-  }
-};
-
 struct Shift {
   using dtypes = elementwise::List<int64_t>;
   template <class C>
@@ -140,26 +133,12 @@ struct Rescale {
   }
 };
 
-struct Count {
-  template <class C>
-  ELEMENTWISE_FUNCTION int64_t operator()(C x, int64_t hits, C limit) const {
-    return hits + (x > limit);
-  }
-};
-
 struct Affine {
   template <class C>
   ELEMENTWISE_FUNCTION C operator()(
       elementwise::Optional<C> w, C x, elementwise::Optional<C> bias, C c, elementwise::Optional<int32_t> n) const {
     const C y = w ? *w * x : x;
     return c * (y + bias.value_or(0)) * static_cast<C>(n.value_or(1));
-  }
-};
-
-struct Offset {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x, elementwise::Optional<C> by) const {
-    return by ? x + *by : -x;
   }
 };
 
@@ -190,17 +169,13 @@ struct Popcount {
              functional | writing | out | elementwise::differentiable>,
     Operator<"bent(Tensor x)", Bent, functional | writing | out | elementwise::differentiable>,
     Operator<"popcount(Tensor x)", Popcount, functional>,
-    Operator<"choose(Tensor x, int n, float alpha, bool first, Tensor y)", Choose,
-             functional | writing | out | elementwise::differentiable>,
     Operator<"ramp(Tensor x, float slope=2.0, *, int n=-3, float bias=1e-3, bool twice=False)", Ramp,
              functional | writing | out | elementwise::differentiable>,
     Operator<"adam_(Tensor(a!) p, Tensor(b!) m, Tensor(c!) v, Tensor gradient, float lr, *, float beta1=0.5, "
              "float beta2=0.75, float eps=0.125)", Adam, elementwise::updating>,
     Operator<"rescale_(Tensor by, Tensor! x, int n=2)", Rescale, elementwise::updating>,
-    Operator<"count_(Tensor x, Tensor(a!) hits, float limit)", Count, elementwise::updating>,
     Operator<"affine(Tensor? weight, Tensor x, Tensor? bias=None, float c=2.0, Tensor? n=None)", Affine,
              functional | writing | out | elementwise::differentiable>,
-    Operator<"offset(Tensor x, Tensor? by)", Offset, functional | writing | out>,
     Operator<"fade_(Tensor! x, Tensor? keep=None, float by=0.5)", Fade, elementwise::updating>,
     Operator<"shift(Tensor x, int n)", Shift, functional | writing | out>,
     Operator<"masked_scale(Tensor x, Tensor keep, float scale)", MaskedScale, functional | writing | out>,
@@ -222,9 +197,6 @@ struct Popcount {
     "blend(Tensor x, float alpha, Tensor y, Tensor w, float beta)": Elementwise(flops=4),
     "bent(Tensor x)": Elementwise(formula=lambda x: x / (1 + x.abs()), flops=3, autocast="float32"),
     "popcount(Tensor x)": Elementwise(),
-    "choose(Tensor x, int n, float alpha, bool first, Tensor y)": Elementwise(
-        fused=lambda ops, x, n, alpha, first, y: ops.where(first, x * ops.to_dtype(n, torch.float32) * alpha, y),
-    ),
     "ramp(Tensor x, float slope=2.0, *, int n=-3, float bias=1e-3, bool twice=False)": Elementwise(
         fused=lambda ops, x, slope, n, bias, twice: (
             (x * slope * ops.to_dtype(n, torch.float32) + bias) * ops.where(twice, 2.0, 1.0)
@@ -233,15 +205,11 @@ struct Popcount {
     "adam_(Tensor(a!) p, Tensor(b!) m, Tensor(c!) v, Tensor gradient, float lr, *, float beta1=0.5, "
     "float beta2=0.75, float eps=0.125)": Elementwise(flops=13),
     "rescale_(Tensor by, Tensor! x, int n=2)": Elementwise(),
-    "count_(Tensor x, Tensor(a!) hits, float limit)": Elementwise(),
     "affine(Tensor? weight, Tensor x, Tensor? bias=None, float c=2.0, Tensor? n=None)": Elementwise(
         fused=lambda ops, weight, x, bias, c, n: (
             c * ((x if weight is None else weight * x) + (0 if bias is None else bias))
             * (1 if n is None else ops.to_dtype(n, torch.float32))
         ),
-    ),
-    "offset(Tensor x, Tensor? by)": Elementwise(
-        formula=lambda x, by: -x if by is None else x + by, fused="formula", linear=({"x", "by"},)
     ),
     "fade_(Tensor! x, Tensor? keep=None, float by=0.5)": Elementwise(),
     "shift(Tensor x, int n)": Elementwise(),

@@ -69,11 +69,6 @@ OPERATORS = [
         arguments=lambda tensor, either: (tensor(0, 100),),
     ),
     Case(
-        public_function("choose"),
-        reference=lambda x, n, alpha, first, y: x * n * alpha if first else y,
-        arguments=lambda tensor, either: (tensor(), either(3, -2), either(0.5, 0.25), either(True, False), tensor()),
-    ),
-    Case(
         ramp,
         reference=lambda x, slope, n, bias, twice: ramped(x, slope, n=n, bias=bias, twice=twice),
         arguments=lambda tensor, either: (
@@ -106,11 +101,6 @@ OPERATORS = [
         arguments=lambda tensor, either: (tensor(), tensor(), either(2, -3)),
     ),
     Case(
-        public_function("count_"),
-        reference=lambda x, hits, limit: (hits + (x > limit),),
-        arguments=lambda tensor, either: (tensor(), tensor(0, 9), either(0.5, -0.25)),
-    ),
-    Case(
         affine,
         reference=scaled,
         arguments=lambda tensor, either: (
@@ -121,7 +111,18 @@ OPERATORS = [
             either(tensor(-3, 4), None),
         ),
     ),
-    Case(public_function("offset"), arguments=lambda tensor, either: (tensor(), either(tensor(), None))),
+    Case(  # the other subsets of its optional tensors: none, and each alone
+        affine,
+        reference=scaled,
+        arguments=lambda tensor, either: (
+            either(None, tensor()),
+            tensor(),
+            either(None, tensor()),
+            0.5,
+            either(None, tensor(-3, 4)),
+        ),
+        differentiable=("weight", "x", "bias"),
+    ),
     Case(
         fade_,
         reference=lambda x, keep, by: (x * by if keep is None else torch.where(keep, x, x * by),),
