@@ -1,6 +1,7 @@
 """Build, install and test a project that ``muladd-nb new`` wrote."""
 
 import sys
+from pathlib import Path
 
 import conftest
 from conftest import CUDA, MODULE
@@ -41,6 +42,11 @@ def install(project, folder, *options):
     (wheel,) = wheels.iterdir()
     run(*pip, "install", "--no-deps", f"--target={folder}", wheel, cwd="/")
     return wheel
+
+
+def contents():
+    """Return the contents of all files in this folder, by name."""
+    return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
 
 def its_tests(project, site, *options):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import MODULE, needs
-from generated import QUICKLY, install, its_tests, run
+from generated import QUICKLY, contents, install, its_tests, run
 from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, RMS_NORM, ROOT, SOFTCLIP, edit, write_project
 
 from muladd_nb import _C, _new
@@ -40,6 +40,17 @@ OTHERS = [POPCOUNT, BLEND, REFLECT]
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def new(folder, monkeypatch):
+    """Return a function that writes the project ``zoo_ops``, and enters its folder."""
+
+    def new(*arguments):
+        assert main(["new", "zoo_ops", *arguments]) == 0
+        monkeypatch.chdir(folder / "zoo_ops")
+
+    return new
 
 
 @pytest.fixture(scope="module")
@@ -75,51 +86,6 @@ def test_an_operator_passes_its_tests(softclip):
     assert (site / "my_ops" / MODULE).exists()
     assert (site / "my_ops/py.typed").exists()
     its_tests(project, site, "-k", "not registrations and not compiled and not compiling")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("operator", "file", "right", "wrong", "sentence"),
-    [
-        # Another length than `right`: Python does not recompile a file with equal length and modification time.
-        (
-            "softclip",
-            "_operators.py",
-            "Elementwise()",
-            'Elementwise(derivative={"save": lambda needs, inputs, results: inputs[:2], '
-            '"vjp": lambda needs, saved, grad: (grad / (1 + saved[0].abs() / saved[1]), None), '
-            '"jvp": lambda saved, tangent, _: tangent / (1 + saved[0].abs() / saved[1])})',
-            "softclip: the gradient of x, reverse mode, ",
-        ),
-        (
-            "row_logsumexp",
-            "_row_logsumexp.py",
-            "(x_tangent * _softmax(*saved)).sum(1)",
-            "x_tangent.sum(1)",
-            "row_logsumexp: the tangent of x, forward mode, ",
-        ),
-    ],
-    ids=["element-wise", "kernel"],
-)
-def test_a_wrong_derivative_fails_a_few_tests_that_name_it(softclip, operator, file, right, wrong, sentence):
-    """`nox -s mistakes` plants many more."""
-    project, site = softclip
-    path = site / "my_ops" / file
-    text = path.read_text()
-    assert right in text
-    path.write_text(text.replace(right, wrong))
-    command = [sys.executable, "-m", "pytest", "-q", "-k", f"{operator} and not registrations"]
-    environment = {name: value for name, value in os.environ.items() if name != "CI"} | {"PYTHONPATH": str(site)}
-    try:
-        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
-    finally:
-        path.write_text(text)
-    summary = re.search(r"(\d+) failed", done.stdout)
-    assert summary, f"no test saw the mistake:\n{done.stdout}"
-    failed = int(summary[1])
-    assert failed <= 6
-    # If CI is set, pytest's summary has all lines of a message.
-    assert sentence in "\n".join(done.stdout.splitlines()[-2 * failed - 2 :])
 
 
 DERIVATIVES = """
@@ -158,39 +124,37 @@ def test_derivatives_are_those_of_the_functor(softclip, tmp_path):
         ]
 
 
+def errors_of(text, folder, *options):
+    """Return the lines of the compiler's output that are errors."""
+    source = folder / "functor.cpp"
+    source.write_text(text)
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", f"-I{ROOT}/src", *options, source]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [line for line in done.stderr.splitlines() if "error: " in line]
+
+
 def test_a_function_without_a_derivative_is_one_sentence_of_the_compiler(tmp_path):
-    source = tmp_path / "functor.cpp"
-    source.write_text("""\
+    source = """\
 #include "elementwise/math.h"
 template <class C>
 C power(C x, C y) {
   return std::pow(x, y);
 }
 template elementwise::Dual<float> power(elementwise::Dual<float>, elementwise::Dual<float>);
-""")
-    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", f"-I{ROOT}/src", source]
-    printed = subprocess.run(command, capture_output=True, text=True, check=False).stderr
-    sentence = "std::pow has no derivative: write elementwise::pow, of elementwise/math.h, or leave"
-    assert printed.count("error: ") == 1
-    assert sentence in printed
+"""
+    (error,) = errors_of(source, tmp_path)
+    assert "std::pow has no derivative: write elementwise::pow, of elementwise/math.h, or leave" in error
 
 
 @pytest.mark.parametrize("call", ["elementwise::tanh(x)", "elementwise::pow(x, x)"])
 def test_the_error_of_a_function_names_the_header_that_has_it(tmp_path, call):
     """The functor compiles with the header that the message names."""
-    source = tmp_path / "functor.cpp"
     include = '#include "elementwise/math/basic.h"\n'
     text = f"template <class C>\nC f(C x) {{\n  return {call};\n}}\ntemplate float f(float);\n"
-    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", "-DELEMENTWISE_ISA=baseline"]
-    errors = []
-    for more in ("", '#include "math.h"\n'):
-        source.write_text(include + more + text)
-        inside = [f"-I{ROOT}/src", f"-I{ROOT}/src/elementwise", f"-I{ROOT}/src/elementwise/own_kernel"]
-        done = subprocess.run([*command, *inside, source], capture_output=True, text=True, check=False)
-        errors.append([line for line in done.stderr.splitlines() if "error: " in line])
-    (error,), none = errors
-    assert not none
+    inside = [f"-I{ROOT}/src/elementwise", f"-I{ROOT}/src/elementwise/own_kernel", "-DELEMENTWISE_ISA=baseline"]
+    (error,) = errors_of(include + text, tmp_path, *inside)
     assert "for elementwise::" in error and 'math.h"' in error.replace("\\", "")
+    assert not errors_of(include + '#include "math.h"\n' + text, tmp_path, *inside)
 
 
 @pytest.mark.parametrize(
@@ -201,18 +165,15 @@ def test_the_error_of_a_function_names_the_header_that_has_it(tmp_path, call):
     ],
 )
 def test_the_first_error_of_a_typo_in_a_declaration_says_what_is_wrong(tmp_path, declaration, sentence):
-    source = tmp_path / "operators.cpp"
-    source.write_text(f"""\
+    source = f"""\
 #include "elementwise/operator.h"
 struct F {{
   template <class C>
   C operator()(C x, C c) const {{ return x * c; }}
 }};
 template struct elementwise::Operator<"{declaration}", F, elementwise::functional>;
-""")
-    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", f"-I{ROOT}/src", source]
-    printed = subprocess.run(command, capture_output=True, text=True, check=False).stderr
-    first = next(line for line in printed.splitlines() if "error: " in line)
+"""
+    first, *_ = errors_of(source, tmp_path)
     assert sentence in first
 
 
@@ -542,13 +503,12 @@ def test_the_tour_is_written_as_these_formatters_write_it_where_they_are_not(fol
 
 
 @needs("ruff", "clang-format")
-def test_a_file_that_its_author_formats_by_hand_is_not_formatted(folder, monkeypatch):
-    assert main(["new", "my_ops", SOFTCLIP]) == 0
-    monkeypatch.chdir(folder / "my_ops")
-    by_hand = {"src/functors.h": "struct  Mine {};\n", "python/my_ops/ops.py": "MINE = {  1:2}\n"}
+def test_a_file_that_its_author_formats_by_hand_is_not_formatted(new):
+    new(SOFTCLIP)
+    by_hand = {"src/functors.h": "struct  Mine {};\n", "python/zoo_ops/ops.py": "MINE = {  1:2}\n"}
     for name, line in by_hand.items():
         path = Path(name)
-        at = "namespace my_ops" if name.endswith(".h") else "__all__"
+        at = "namespace zoo_ops" if name.endswith(".h") else "__all__"
         path.write_text(path.read_text().replace(at, line + at, 1))
     long = ", ".join(f"Tensor of_the_input_{i}" for i in range(8))
     assert main(["add", f"wide({long}, float a_factor) -> Tensor"]) == 0
@@ -773,12 +733,11 @@ def test_a_folder_that_cannot_be_written_to_is_named(monkeypatch, capsys):
     assert "cannot be written" in refused(["new", "signal_ops"], capsys)
 
 
-def test_add_refuses_what_it_would_overwrite(folder, capsys, monkeypatch):
-    assert main(["new", "signal_ops", SOFTCLIP]) == 0
+def test_add_refuses_what_it_would_overwrite(new, capsys):
     assert "is no project" in refused(["add", SOFTCLIP], capsys)
-    monkeypatch.chdir(folder / "signal_ops")
+    new(SOFTCLIP)
     Path("src/row_logsumexp.cu").touch()
-    before = {name: path.read_bytes() for name, path in files(Path()).items()}
+    before = contents()
     another = "softclip(Tensor x) -> Tensor"
     for arguments, sentence in (
         ([], "there must be a schema"),
@@ -797,7 +756,7 @@ def test_add_refuses_what_it_would_overwrite(folder, capsys, monkeypatch):
     Path("tests/operators.py").unlink()
     assert "tests/operators.py is missing" in refused(["add", OTHERS[0]], capsys)
     Path("tests/operators.py").write_bytes(before["tests/operators.py"])
-    assert {name: path.read_bytes() for name, path in files(Path()).items()} == before
+    assert contents() == before
 
 
 REMOVED = {
@@ -816,27 +775,25 @@ REMOVED = {
     ids=["beside a row", "beside a kernel, CRLF"],
 )
 @pytest.mark.parametrize("schemas", REMOVED.values(), ids=REMOVED)
-def test_what_is_removed_was_never_added(folder, capsys, monkeypatch, schemas, first, end):
+def test_what_is_removed_was_never_added(new, capsys, schemas, first, end):
     """All files are restored byte for byte, in any order of removal, even if the author has edited the operators."""
-    assert main(["new", "zoo_ops", *first]) == 0
-    monkeypatch.chdir(folder / "zoo_ops")
+    new(*first)
     for path in (Path("python/zoo_ops/ops.py"), Path("src/functors.h"), Path("meson.build"), Path("README.md")):
         path.write_bytes(path.read_bytes().replace(b"\n", end.encode()))
-    before = {name: path.read_bytes() for name, path in files(Path()).items()}
+    before = contents()
     assert main(["add", *schemas]) == 0
-    assert {name: path.read_bytes() for name, path in files(Path()).items()} != before
+    assert contents() != before
     operators = Path("tests/operators.py")
     operators.write_text("tolerance={},\n        reference=".join(operators.read_text().rsplit("reference=", 1)))
     names = [schema.partition("(")[0] for schema in schemas if not schema.startswith("--")]
     for removed in ([names[-1]], names[:-1]):
         assert not removed or main(["remove", *removed]) == 0
     assert "Still named" not in capsys.readouterr().out
-    assert {name: path.read_bytes() for name, path in files(Path()).items()} == before
+    assert contents() == before
 
 
-def test_a_functor_that_another_operator_has_is_not_removed_nor_is_what_is_not_there(folder, capsys, monkeypatch):
-    assert main(["new", "zoo_ops", SOFTCLIP, OTHERS[0]]) == 0
-    monkeypatch.chdir(folder / "zoo_ops")
+def test_a_functor_that_another_operator_has_is_not_removed_nor_is_what_is_not_there(new, capsys):
+    new(SOFTCLIP, OTHERS[0])
     operators = Path("src/operators.h")
     operators.write_text(operators.read_text().replace("Popcount", "Softclip"))
     assert (
@@ -850,18 +807,16 @@ def test_a_functor_that_another_operator_has_is_not_removed_nor_is_what_is_not_t
     assert "no operator popcount in this project; there are none" in refused(["remove", "popcount"], capsys)
 
 
-def test_only_the_kernel_of_this_name_is_removed(folder, capsys, monkeypatch):
-    assert main(["new", "zoo_ops", "--kernel", "adam_(Tensor! x) -> ()", "keep(Tensor x) -> Tensor"]) == 0
-    monkeypatch.chdir(folder / "zoo_ops")
-    before = {name: path.read_bytes() for name, path in files(Path()).items()}
+def test_only_the_kernel_of_this_name_is_removed(new, capsys):
+    new("--kernel", "adam_(Tensor! x) -> ()", "keep(Tensor x) -> Tensor")
+    before = contents()
     assert "there is no operator adam" in refused(["remove", "adam"], capsys)
-    assert {name: path.read_bytes() for name, path in files(Path()).items()} == before
+    assert contents() == before
     assert main(["remove", "adam_"]) == 0
 
 
-def test_an_author_may_write_a_functor_in_another_style(folder, capsys, monkeypatch):
-    assert main(["new", "zoo_ops", SOFTCLIP, OTHERS[0]]) == 0
-    monkeypatch.chdir(folder / "zoo_ops")
+def test_an_author_may_write_a_functor_in_another_style(new, capsys):
+    new(SOFTCLIP, OTHERS[0])
     functors, operators = Path("src/functors.h"), Path("src/operators.h")
     functors.write_text(functors.read_text().replace("struct Softclip {", "template <int n>\nstruct Softclip\n{"))
     operators.write_text(operators.read_text().replace("Softclip,", "Softclip<2>,"))
@@ -869,9 +824,8 @@ def test_an_author_may_write_a_functor_in_another_style(folder, capsys, monkeypa
     assert not re.search("Softclip|template <int n>", functors.read_text() + operators.read_text())
 
 
-def test_a_file_keeps_its_mode_and_a_link_its_target(folder, monkeypatch):
-    assert main(["new", "zoo_ops", SOFTCLIP]) == 0
-    monkeypatch.chdir(folder / "zoo_ops")
+def test_a_file_keeps_its_mode_and_a_link_its_target(new):
+    new(SOFTCLIP)
     Path("docs").mkdir()
     Path("README.md").rename("docs/index.md")
     Path("README.md").symlink_to("docs/index.md")
@@ -882,9 +836,8 @@ def test_a_file_keeps_its_mode_and_a_link_its_target(folder, monkeypatch):
     assert Path("src/functors.h").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_is_not_utf8_is_named(folder, capsys, monkeypatch):
-    assert main(["new", "zoo_ops", SOFTCLIP]) == 0
-    monkeypatch.chdir(folder / "zoo_ops")
+def test_a_file_that_is_not_utf8_is_named(new, capsys):
+    new(SOFTCLIP)
     Path("src/functors.h").write_bytes(b"// caf\xe9\n" + Path("src/functors.h").read_bytes())
     for command in (["add", OTHERS[0]], ["remove", "softclip"]):
         assert refused(command, capsys).startswith("src/functors.h is not UTF-8 (byte 6): save it as UTF-8")
@@ -898,15 +851,14 @@ def test_a_default_that_is_text_keeps_it(folder):
     assert "a  b ..." in cpp
 
 
-def test_a_file_that_python_cannot_read_is_named_and_nothing_is_removed(folder, capsys, monkeypatch):
-    assert main(["new", "zoo_ops", SOFTCLIP]) == 0
-    monkeypatch.chdir(folder / "zoo_ops")
+def test_a_file_that_python_cannot_read_is_named_and_nothing_is_removed(new, capsys):
+    new(SOFTCLIP)
     functions = Path("python/zoo_ops/ops.py")
     functions.write_text(functions.read_text() + "def broken(:\n")
-    before = {name: path.read_bytes() for name, path in files(Path()).items()}
+    before = contents()
     line = functions.read_text().count("\n")
     assert refused(["remove", "softclip"], capsys) == f"{functions}, line {line}: invalid syntax; nothing is removed"
-    assert {name: path.read_bytes() for name, path in files(Path()).items()} == before
+    assert contents() == before
 
 
 @pytest.mark.parametrize(
@@ -923,17 +875,15 @@ def test_a_file_that_python_cannot_read_is_named_and_nothing_is_removed(folder, 
         ("src/more.cpp", "float half(float f) { return f * 1.f; } // of f", False),
     ],
 )
-def test_what_still_names_an_operator_that_was_removed_is_told(folder, capsys, monkeypatch, path, text, is_use):
-    assert main(["new", "zoo_ops", SOFTCLIP, "f(Tensor x) -> Tensor"]) == 0
-    monkeypatch.chdir(folder / "zoo_ops")
+def test_what_still_names_an_operator_that_was_removed_is_told(new, capsys, path, text, is_use):
+    new(SOFTCLIP, "f(Tensor x) -> Tensor")
     Path(path).write_text(text)
     assert main(["remove", "f"]) == 0
     assert re.findall("Still named in (.*)", capsys.readouterr().out) == ([path] if is_use else [])
 
 
-def test_add_says_first_what_it_takes_an_operator_for(folder, capsys, monkeypatch):
-    assert main(["new", "zoo_ops"]) == 0
-    monkeypatch.chdir(folder / "zoo_ops")
+def test_add_says_first_what_it_takes_an_operator_for(new, capsys):
+    new()
     capsys.readouterr()
     assert main(["add", "rmsnorm(Tensor! output, Tensor input, Tensor weight, float epsilon) -> ()"]) == 0
     understood, *rest = capsys.readouterr().out.splitlines()
@@ -948,11 +898,10 @@ def test_add_says_first_what_it_takes_an_operator_for(folder, capsys, monkeypatc
     )
 
 
-def test_add_knows_an_operator_by_its_entry_alone(folder, capsys, monkeypatch):
+def test_add_knows_an_operator_by_its_entry_alone(new, capsys):
     """Its public function is in another file, and its declaration is on two lines."""
-    assert main(["new", "signal_ops", SOFTCLIP]) == 0
-    monkeypatch.chdir(folder / "signal_ops")
-    ops, table = Path("python/signal_ops/ops.py"), Path("python/signal_ops/_operators.py")
+    new(SOFTCLIP)
+    ops, table = Path("python/zoo_ops/ops.py"), Path("python/zoo_ops/_operators.py")
     ops.write_text(ops.read_text().replace("def softclip", "def clip"))
     text = table.read_text()
     table.write_text(text.replace('"softclip(', '"softclip"\n    "('))
@@ -968,9 +917,8 @@ def test_a_declaration_that_cannot_be_read_is_an_error(kind):
 
 
 @pytest.mark.parametrize("readme", ["# Ours\n\n| a | table |\n|---|---|\n", None])
-def test_an_operator_is_added_to_a_project_with_another_readme(folder, monkeypatch, readme):
-    assert main(["new", "signal_ops", SOFTCLIP]) == 0
-    monkeypatch.chdir(folder / "signal_ops")
+def test_an_operator_is_added_to_a_project_with_another_readme(new, readme):
+    new(SOFTCLIP)
     Path("README.md").unlink() if readme is None else Path("README.md").write_text(readme)
     assert main(["add", *OTHERS]) == 0
     assert "popcount(Tensor x)" in Path("src/operators.h").read_text()

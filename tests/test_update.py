@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from generated import contents
 from ten import KERNEL, POPCOUNT, SOFTCLIP
 
 from muladd_nb import _build_info
@@ -21,10 +22,6 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "my_ops")
     assert main(["add", "--kernel", KERNEL]) == 0
     return Path()
-
-
-def contents():
-    return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
 
 def recorded(project):
