@@ -200,15 +200,6 @@ def test_torch_script(device):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("module", [Model(), Functional()], ids=["Model", "Functional"])
-def test_torch_trace(device, module):
-    a, b = inputs(5, device)
-    traced = torch.jit.trace(module, (a, b))
-    a, b = inputs(7, device)
-    torch.testing.assert_close(traced(a, b), module(a, b), rtol=0, atol=0)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_torch_trace_of_a_model_with_parameters(device):
     class Gain(torch.nn.Module):
         def __init__(self):
