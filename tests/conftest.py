@@ -53,6 +53,13 @@ def fuses(device, *dtypes):
     return device == "cpu" and platform.machine() == "x86_64" and (keeps_roundings or is_wide)
 
 
+def message(function, *args, **kwargs):
+    """Return the error message of a call, which must raise a ``RuntimeError``."""
+    with pytest.raises(RuntimeError) as error:
+        function(*args, **kwargs)
+    return str(error.value).splitlines()[0]
+
+
 def needs(*tools):
     """Return the mark of a test that needs these programs."""
     missing = [tool for tool in tools if shutil.which(tool) is None]

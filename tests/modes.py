@@ -1,4 +1,4 @@
-"""Modes that see each operator, or each function of torch, and only call it; and other contexts that observe calls."""
+"""Modes that note each operator, or each function of torch, and call it; and other contexts that observe calls."""
 
 from contextlib import nullcontext
 
@@ -9,12 +9,22 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 class DispatchMode(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(func)
         return func(*args, **(kwargs or {}))
 
 
 class FunctionMode(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen.append(func)
         return func(*args, **(kwargs or {}))
 
 

@@ -4,11 +4,12 @@ import itertools
 
 import pytest
 import torch
+from conftest import message
+from modes import DispatchMode
 from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, vjp, vmap
 from torch.testing._internal.two_tensor import TwoTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import muladd_nb
@@ -33,12 +34,6 @@ def tensors(shapes, device="cpu", dtype=torch.float64):
 
 def reference(a, b, c):
     return torch.addcmul(c, a, b)
-
-
-def message(function, *args, **kwargs):
-    with pytest.raises(RuntimeError) as error:
-        function(*args, **kwargs)
-    return str(error.value).splitlines()[0]
 
 
 @shapes
@@ -125,12 +120,9 @@ def test_derivatives_in_every_mode(device, shapes):
         torch.testing.assert_close(x, y)
 
 
-class Called(TorchDispatchMode):
-    """Records the operators that are called."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names = [*getattr(self, "names", []), func.name()]
-        return func(*args, **(kwargs or {}))
+def names_of(mode):
+    """Return the names of our operators, and of sums, among those that a mode has seen."""
+    return [op.name() for op in mode.seen if "muladd" in op.name() or "sum" in op.name()]
 
 
 @pytest.mark.parametrize("shapes", [((5, 3), (5, 3), (5, 3)), *SHAPES], ids=str)
@@ -142,10 +134,10 @@ def test_in_forward_mode_value_and_tangent_come_of_one_kernel(device, shapes):
         with forward_ad.dual_level():
             pairs = zip(args, tangents, with_tangent, strict=True)
             duals = [forward_ad.make_dual(x, t) if has else x for x, t, has in pairs]
-            with Called() as called:
+            with DispatchMode() as called:
                 made = ops.mymuladd.Tensor(*duals)
             ours, right = (forward_ad.unpack_dual(y) for y in (made, reference(*duals)))
-        assert [name for name in called.names if "muladd_nb" in name] == ["muladd_nb::_mymuladd_jvp.Tensor"]
+        assert names_of(called) == ["muladd_nb::_mymuladd_jvp.Tensor"]
         assert torch.equal(ours.primal, ops.mymuladd.Tensor(*args))
         torch.testing.assert_close(ours.tangent, right.tangent)
 
@@ -165,9 +157,9 @@ def test_in_forward_mode_what_that_kernel_cannot_is_computed_by_each_tensor(devi
     leaf, leaf_tangent = a.clone().requires_grad_(), t.clone().requires_grad_()
     for x, tangent in (a.half(), t.half()), (leaf, t), (a, leaf_tangent), (a, TwoTensor(t, t)):
         other, third = b.to(x.dtype), c.to(x.dtype)
-        with forward_ad.dual_level(), Called() as called:
+        with forward_ad.dual_level(), DispatchMode() as called:
             made = forward_ad.unpack_dual(ops.mymuladd.Tensor(forward_ad.make_dual(x, tangent), other, third)).tangent
-        assert not any("jvp" in name for name in getattr(called, "names", []))
+        assert not any("jvp" in name for name in names_of(called))
         assert type(made) is type(tangent) and made.requires_grad == (x.requires_grad or tangent.requires_grad)
         whole, expected = (y.a if isinstance(y, TwoTensor) else y for y in (made, tangent * other))
         torch.testing.assert_close(whole, expected)
@@ -229,9 +221,9 @@ def test_what_was_broadcast_is_summed_in_the_pass_of_the_gradients(shapes, dtype
     gradients = []
     for n in (1, 2, 3):
         torch.set_num_threads(n)
-        with Called() as called:
+        with DispatchMode() as called:
             gradients.append(torch.autograd.grad(ops.mymuladd.Tensor(*args), args, grad))
-        assert [name for name in called.names if "muladd" in name or "sum" in name] == [
+        assert names_of(called) == [
             "muladd_nb::mymuladd.Tensor",
             "muladd_nb::_mymuladd_gradients.Tensor",
         ]
@@ -290,9 +282,9 @@ IN_EVERY_MODE = {
 @pytest.mark.parametrize("mode", IN_EVERY_MODE)
 def test_what_was_broadcast_is_summed_in_that_pass_in_every_mode(mode):
     args = tensors([(4, 300, 90), (90,), (300, 1)], dtype=torch.float32)
-    with Called() as called:
+    with DispatchMode() as called:
         ours = IN_EVERY_MODE[mode](ops.mymuladd.Tensor, *args)
-    assert [name for name in called.names if "muladd" in name or "sum" in name] == [
+    assert names_of(called) == [
         "muladd_nb::mymuladd.Tensor",
         "muladd_nb::_mymuladd_gradients.Tensor",
     ]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from calls import OPERATORS
-from conftest import each, on_cuda
+from conftest import each, message, on_cuda
 from modes import DispatchMode
 from torch._subclasses import FakeTensorMode
 
@@ -29,12 +29,6 @@ def test_no_two_overloads_take_the_same_types():
     schemas = [schema for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("muladd_nb::")]
     taken = [(schema.name, *(str(argument.type) for argument in schema.arguments)) for schema in schemas]
     assert len(set(taken)) == len(taken)
-
-
-def message(call, *tensors, **out):
-    with pytest.raises(RuntimeError) as error:
-        call(*tensors, **out)
-    return str(error.value).splitlines()[0]
 
 
 def messages(call, *tensors, out):

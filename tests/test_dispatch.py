@@ -8,9 +8,8 @@ import pytest
 import torch
 from calls import CALLS
 from conftest import each, on_cuda
+from modes import DispatchMode, FunctionMode
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import muladd_nb
 
@@ -21,62 +20,43 @@ def inputs(device):
     return [torch.randn(3, device=device) for _ in range(3)]
 
 
-class Recorder:
-    """A mode that records the calls that it sees, and passes them on."""
-
-    def note(self, func, types, args=(), kwargs=None):
-        self.seen.append(func)
-        return func(*args, **(kwargs or {}))
-
-
-class DispatchRecorder(Recorder, TorchDispatchMode):
-    __torch_dispatch__ = Recorder.note
-
-
-class FunctionRecorder(Recorder, TorchFunctionMode):
-    __torch_function__ = Recorder.note
-
-
 @each(CALLS)
-@pytest.mark.parametrize("mode", [DispatchRecorder, FunctionRecorder])
+@pytest.mark.parametrize("mode", [DispatchMode, FunctionMode])
 def test_modes_see_the_operator(device, call, mode):
-    recorder = mode()
-    recorder.seen = []
-    with recorder:
+    with mode() as observer:
         call(*inputs(device), out=torch.empty(3, device=device))
     # A function mode sees torch.ops.muladd_nb.mymuladd; a dispatch mode sees its overload.
     op = call.form.op
-    assert ({op} if mode is DispatchRecorder else {op, op.overloadpacket}) & set(recorder.seen)
+    assert ({op} if mode is DispatchMode else {op, op.overloadpacket}) & set(observer.seen)
 
 
 @pytest.mark.parametrize("observer", [
-    DispatchRecorder,
-    FunctionRecorder,
+    DispatchMode,
+    FunctionMode,
     lambda: torch.autocast("cpu", torch.bfloat16),
 ], ids=["dispatch mode", "function mode", "autocast"])  # fmt: skip
 def test_who_observes_one_thread_observes_no_other(observer):
     a, b, _ = inputs("cpu")
     entered, left = threading.Event(), threading.Event()
-    seen = []
+    modes, dtypes = [], []
 
     def observed():
         muladd_nb.mymuladd(a, b, 0.5)  # the first call is not observed
         with observer() as mode:
-            if isinstance(mode, Recorder):
-                mode.seen = seen
+            modes.append(mode)
             entered.set()
             left.wait()
-            result = muladd_nb.mymuladd(a, b, 0.5)
-        seen.append(result.dtype)
+            dtypes.append(muladd_nb.mymuladd(a, b, 0.5).dtype)
 
     thread = threading.Thread(target=observed)
     thread.start()
     entered.wait()
     assert muladd_nb.mymuladd(a, b, 0.5).dtype == torch.float32
+    seen = getattr(modes[0], "seen", [])
     assert not seen
     left.set()
     thread.join()
-    assert len(seen) > 1 or seen == [torch.bfloat16]
+    assert seen or dtypes == [torch.bfloat16]
 
 
 @each(CALLS)

@@ -6,6 +6,7 @@ import pickle
 import forked
 import pytest
 import torch
+from modes import DispatchMode
 from rows import Rows
 from torch.package import PackageExporter, PackageImporter
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
@@ -49,23 +50,13 @@ def test_flops(device):
     assert flops(lambda: muladd_nb.mymuladd(jagged, jagged, 0.5)) == 2 * 6
 
 
-class Seen(torch.utils._python_dispatch.TorchDispatchMode):
-    def __enter__(self):
-        self.count = 0
-        return super().__enter__()
-
-    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-        self.count += op is ops.mymuladd.default
-        return op(*args, **(kwargs or {}))
-
-
 def test_checkpoint_computes_again(device):
     model, x = Modulation().to(device), torch.randn(3, 4, device=device, requires_grad=True)
     expected = torch.autograd.grad(model(x).sin().sum(), x)
-    with Seen() as seen:
+    with DispatchMode() as mode:
         result = torch.autograd.grad(checkpoint(model, x, use_reentrant=False).sin().sum(), x)
     assert torch.equal(result[0], expected[0])
-    assert seen.count == 2
+    assert mode.seen.count(ops.mymuladd.default) == 2
 
 
 @pytest.mark.parametrize(("policy", "times"), [(CheckpointPolicy.MUST_SAVE, 1), (CheckpointPolicy.PREFER_RECOMPUTE, 2)])
@@ -78,11 +69,11 @@ def test_selective_checkpoint(device, policy, times):
             lambda _, op, *args, **kwargs: policy if op is ops.mymuladd.default else CheckpointPolicy.PREFER_RECOMPUTE
         )
 
-    with Seen() as seen:
+    with DispatchMode() as mode:
         y = checkpoint(lambda x: model(x).sin(), x, use_reentrant=False, context_fn=contexts)
         result = torch.autograd.grad(y.sum(), x)
     assert torch.equal(result[0], expected[0])
-    assert seen.count == times
+    assert mode.seen.count(ops.mymuladd.default) == times
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
