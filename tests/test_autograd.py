@@ -43,19 +43,6 @@ def test_gradients(device, dtype, call):
 
 
 @each(RETURNING)
-def test_third_derivative(device, call):
-    def third(f):
-        x = torch.full((3,), 0.7, dtype=torch.float64, device=device, requires_grad=True)
-        y = f(f(x, x), x).pow(4).sum()
-        for _ in range(3):
-            (g,) = torch.autograd.grad(y, x, create_graph=True)
-            y = g.sum()
-        return y
-
-    torch.testing.assert_close(third(call), third(call.expected))
-
-
-@each(RETURNING)
 def test_fourth_derivative_in_forward_mode(device, call):
     x = torch.full((3,), 0.7, dtype=torch.float64, device=device)
 

@@ -451,32 +451,27 @@ def files(project):
     return {str(path.relative_to(project)): path for path in project.rglob("*") if path.is_file()}
 
 
+WRITTEN = {
+    "default": [],
+    "element-wise": [SOFTCLIP, *OTHERS],
+    "optional tensors": [AFFINE, FADE],
+    "kernel": ["--kernel", KERNEL],
+    "many arguments": [f"wide({', '.join(f'Tensor of_the_input_{i}' for i in range(8))}, float a_factor) -> Tensor"],
+    "several results": [
+        PAIR,
+        "wide(Tensor of_the_first, Tensor of_the_second, float a_factor) -> (Tensor, Tensor, Tensor)",
+    ],
+    "many arguments of a kernel": [
+        "--kernel",
+        "wide(Tensor first, Tensor second, float factor, int times, bool flag) -> (Tensor, Tensor)",
+    ],
+    "every argument": ["--kernel", *EVERY_ARGUMENT],
+    "rows": ["--rows", *ROWS],
+}
+
+
 @needs("ruff", "clang-format")
-@pytest.mark.parametrize(
-    "schemas",
-    [
-        [],
-        [SOFTCLIP, *OTHERS],
-        [AFFINE, FADE],
-        ["--kernel", KERNEL],
-        [f"wide({', '.join(f'Tensor of_the_input_{i}' for i in range(8))}, float a_factor) -> Tensor"],
-        [PAIR, "wide(Tensor of_the_first, Tensor of_the_second, float a_factor) -> (Tensor, Tensor, Tensor)"],
-        ["--kernel", "wide(Tensor first, Tensor second, float factor, int times, bool flag) -> (Tensor, Tensor)"],
-        ["--kernel", *EVERY_ARGUMENT],
-        ["--rows", *ROWS],
-    ],
-    ids=[
-        "default",
-        "element-wise",
-        "optional tensors",
-        "kernel",
-        "many arguments",
-        "several results",
-        "many arguments of a kernel",
-        "every argument",
-        "rows",
-    ],
-)
+@pytest.mark.parametrize("schemas", WRITTEN.values(), ids=WRITTEN)
 def test_what_is_written_is_formatted(folder, schemas):
     assert main(["new", "zoo_ops", *schemas]) == 0
     run("ruff", "check", "--no-cache", cwd=folder / "zoo_ops")
