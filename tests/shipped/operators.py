@@ -1,9 +1,11 @@
 """The reference of each operator, and arguments for its tests. The tests know nothing else about an operator."""
 
+from functools import partial
+
 import shipped_ops as ops
 import torch
 from cases import Case
-from torch.nn.functional import silu
+from torch.nn import functional as f
 
 FINITE = (0.5, 1.0, 1.5, 2.0, 300.0, 1e4)
 NEAR_ONE = (0.5, 1.0, 1.5, 2.0)  # so that no sums of large terms cancel, which leaves few of 16 bits
@@ -36,26 +38,88 @@ def rope(x1, x2, freqs1, freqs2):
     return x1 * freqs1.cos() - x2 * freqs1.sin(), x2 * freqs2.cos() + x1 * freqs2.sin()
 
 
+def clamped(x, limit):
+    # Its derivative at a bound is 1, as was torch.clamp's before torch 2.15.
+    return torch.where(x.abs() > limit, x.detach().clamp(-limit, limit), x)
+
+
+def swiglu(gate, up, alpha, limit):
+    bound = torch.as_tensor(limit, dtype=gate.dtype, device=gate.device)
+    x = gate.minimum(bound)
+    return (clamped(up, bound) + 1) * (x * torch.sigmoid(x * alpha))
+
+
+def gelu_fast(x):
+    return 0.5 * x * (1 + torch.tanh(x * 0.79788456080286535588 * (1 + 0.044715 * x * x)))
+
+
+def bias_act(x, b, act, alpha, gain, clamp):
+    x = x if b is None else x + b
+    activations = {
+        2: lambda x: torch.where(x > 0, x, 0),
+        3: lambda x: torch.where(x > 0, x, x * alpha),
+        4: torch.tanh,
+        5: torch.sigmoid,
+        6: f.elu,
+        7: f.selu,
+        8: lambda x: x.maximum(torch.zeros_like(x)) + torch.log1p(torch.exp(-x.abs())),
+        9: f.silu,
+    }
+    y = activations.get(act, lambda x: x)(x) * gain
+    limit = torch.as_tensor(clamp, dtype=y.dtype, device=y.device)
+    return torch.where(limit >= 0, clamped(y, limit), y)
+
+
+def leaky_relu(x, bias, alpha, scale):
+    x = x if bias is None else x + bias
+    return torch.where(x > 0, x, x * alpha) * scale
+
+
+def focal_loss(x, target, of_column, weight, gamma, alpha):
+    p, least = torch.sigmoid(x), 1.17549435e-38
+    of_target = -alpha * (1 - p) ** gamma * p.clamp(min=least).log()
+    of_others = (alpha - 1) * p**gamma * (1 - p).clamp(min=least).log()
+    loss = torch.where(target == of_column, of_target, of_others)
+    return loss if weight is None else loss * weight
+
+
+def normalized(x, mean, var, weight, bias, eps):
+    norm = (x - mean) / (var + eps).sqrt()
+    return norm, norm * weight + bias
+
+
+gelu_tanh = partial(f.gelu, approximate="tanh")
+
+
 def two(tensor, either):
     return tensor(), tensor()
 
 
 OPERATORS: list[Case] = [
-    Case(ops.silu_and_mul, arguments=two),
-    Case(ops.mul_and_silu, arguments=two),
-    Case(ops.gelu_and_mul, arguments=two),
-    Case(ops.gelu_tanh_and_mul, arguments=two),
-    Case(ops.fatrelu_and_mul, arguments=lambda tensor, either: (*two(tensor, either), either(0.5, -0.25))),
+    Case(ops.silu_and_mul, reference=lambda x, y: f.silu(x) * y, arguments=two),
+    Case(ops.mul_and_silu, reference=lambda x, y: x * f.silu(y), arguments=two),
+    Case(ops.gelu_and_mul, reference=lambda x, y: f.gelu(x) * y, arguments=two),
+    Case(ops.gelu_tanh_and_mul, reference=lambda x, y: gelu_tanh(x) * y, arguments=two),
+    Case(
+        ops.fatrelu_and_mul,
+        reference=lambda x, y, threshold: torch.where(x > threshold, x, 0) * y,
+        arguments=lambda tensor, either: (*two(tensor, either), either(0.5, -0.25)),
+    ),
     Case(
         ops.swigluoai_and_mul,
+        reference=swiglu,
         arguments=lambda tensor, either: (tensor(-9, 9), tensor(-9, 9), either(1.702, 0.5), either(7.0, 1.25)),
     ),
-    Case(ops.gelu_new, arguments=lambda tensor, either: (tensor(),)),
-    Case(ops.gelu_fast, arguments=lambda tensor, either: (tensor(),)),
-    Case(ops.gelu_quick, arguments=lambda tensor, either: (tensor(),)),
+    Case(ops.gelu_new, reference=gelu_tanh, arguments=lambda tensor, either: (tensor(),)),
+    Case(ops.gelu_fast, reference=gelu_fast, arguments=lambda tensor, either: (tensor(),)),
+    Case(
+        ops.gelu_quick,
+        reference=lambda x: x * torch.sigmoid(1.702 * x),
+        arguments=lambda tensor, either: (tensor(),),
+    ),
     Case(
         ops.silu_and_mul_quant,
-        reference=lambda x, y, scale: fp8(silu(x) * y / scale),
+        reference=lambda x, y, scale: fp8(f.silu(x) * y / scale),
         arguments=lambda tensor, either: (tensor(-20, 20), tensor(-20, 20), tensor(0.25, 4)),
         tolerance=EIGHT_BITS,
         extremes=FINITE,
@@ -117,9 +181,14 @@ OPERATORS: list[Case] = [
         ),
     ),
     Case(ops.fused_rope, reference=rope, arguments=lambda tensor, either: [tensor() for _ in range(4)]),
-    Case(ops.fused_rope_cached, arguments=lambda tensor, either: [tensor(-1, 1) for _ in range(6)]),
+    Case(
+        ops.fused_rope_cached,
+        reference=lambda x1, x2, cos1, cos2, sin1, sin2: (x1 * cos1 - x2 * sin1, x2 * cos2 + x1 * sin2),
+        arguments=lambda tensor, either: [tensor(-1, 1) for _ in range(6)],
+    ),
     Case(
         ops.bias_act,
+        reference=bias_act,
         arguments=lambda tensor, either: (
             tensor(),
             either(tensor(), None),
@@ -131,10 +200,12 @@ OPERATORS: list[Case] = [
     ),
     Case(
         ops.fused_bias_leakyrelu,
+        reference=leaky_relu,
         arguments=lambda tensor, either: (tensor(), either(tensor(), None), either(0.2, 0.5), either(1.5, 0.5)),
     ),
     Case(
         ops.sigmoid_focal_loss,
+        reference=focal_loss,
         arguments=lambda tensor, either: (
             tensor(),
             tensor(0, 3),
@@ -147,6 +218,7 @@ OPERATORS: list[Case] = [
     ),
     Case(
         ops.sync_bn_forward_output,
+        reference=normalized,
         arguments=lambda tensor, either: (
             tensor(),
             tensor(),
@@ -167,10 +239,17 @@ OPERATORS: list[Case] = [
     ),
     Case(
         ops.sync_bn_backward_data,
+        reference=lambda grad_output, weight, grad_weight, grad_bias, norm, std, count: (
+            weight * (grad_output - (grad_weight * norm + grad_bias) / count) / std
+        ),
         arguments=lambda tensor, either: (*(tensor() for _ in range(5)), tensor(0.5, 2), either(10, 300)),
         extremes=NEAR_ONE,
     ),
-    Case(ops.mymuladd, arguments=lambda tensor, either: (*two(tensor, either), either(1.5, -0.5))),
-    Case(ops.mymul, arguments=two),
+    Case(
+        ops.mymuladd,
+        reference=lambda a, b, c: a * b + c,
+        arguments=lambda tensor, either: (*two(tensor, either), either(1.5, -0.5)),
+    ),
+    Case(ops.mymul, reference=torch.mul, arguments=two),
     Case(ops.myadd_out, reference=torch.add, arguments=two),
 ]
