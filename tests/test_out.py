@@ -169,15 +169,17 @@ def test_every_write_is_counted(device, call, observer, kind):
 def test_a_compiled_write_is_counted(device, backend):
     """One program with all writes compiles faster than a program for each."""
 
-    def write(a, outs):
+    def write(inputs, outs):
         for call, out in zip(WRITES, outs, strict=True):
-            call(a, out=out)
+            call(*inputs, out=out)
 
-    x = torch.randn(4, device=device, requires_grad=True)
+    x, *others = (torch.randn(4, device=device, requires_grad=i == 0) for i in range(3))
+    inputs = [x.detach(), *others]
     outs = [torch.randn(4, device=device) for _ in WRITES]
     results = [x * out for out in outs]
     with torch.no_grad():
-        torch.compile(write, backend=backend, fullgraph=True)(x.detach(), outs)
+        torch.compile(write, backend=backend, fullgraph=True)(inputs, outs)
+    assert all(torch.equal(out, call.result(*inputs)) for call, out in zip(WRITES, outs, strict=True))
     assert [str(call) for call, out in zip(WRITES, outs, strict=True) if not out._version] == []
     for y in results:
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
