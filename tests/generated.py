@@ -6,6 +6,8 @@ from pathlib import Path
 import conftest
 from conftest import CUDA, MODULE
 
+from muladd_nb._new._copies import RECORD
+
 # The options of this package's own build. If this Python has no stable ABI, it compiles for this Python only.
 ABI = [] if ".abi3" in MODULE else ["--config-settings=setup-args=-Dpython.allow_limited_api=false"]
 
@@ -47,6 +49,11 @@ def install(project, folder, *options):
 def contents():
     """Return the contents of all files in this folder, by name."""
     return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+
+
+def recorded(project):
+    """Return the copied files that the record of a project lists."""
+    return {line.partition("  ")[2] for line in (project / RECORD).read_text().splitlines() if line[0] != "#"}
 
 
 def its_tests(project, site, *options):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import MODULE, needs
-from generated import QUICKLY, contents, install, its_tests, run
+from generated import QUICKLY, contents, install, its_tests, recorded, run
 from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, RMS_NORM, ROOT, SOFTCLIP, edit, write_project
 
 from muladd_nb import _C, _new
@@ -522,11 +522,6 @@ def test_the_layer_is_two_folders_as_they_are(folder, copied, original):
     for name, path in copies.items():
         assert path.read_bytes() == originals[name].read_bytes()
         assert os.access(path, os.X_OK) == os.access(originals[name], os.X_OK)
-
-
-def recorded(project):
-    """Return the copied files that the record of a project lists."""
-    return {line.partition("  ")[2] for line in (project / RECORD).read_text().splitlines() if line[0] != "#"}
 
 
 def test_hosts_of_code_leave_the_copies_out_of_differences_and_searches(folder):

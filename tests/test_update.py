@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from generated import contents
+from generated import contents, recorded
 from ten import KERNEL, POPCOUNT, SOFTCLIP
 
 from muladd_nb import _build_info
@@ -22,10 +22,6 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "my_ops")
     assert main(["add", "--kernel", KERNEL]) == 0
     return Path()
-
-
-def recorded(project):
-    return [line.partition("  ")[2] for line in (project / RECORD).read_text().splitlines() if line[0] != "#"]
 
 
 def record_anew(project, *more):
