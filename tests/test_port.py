@@ -447,7 +447,7 @@ def test_a_name_that_the_c_library_has_too_stays_and_gets_its_header_at_once(tmp
 
 
 def test_an_error_may_be_at_what_follows_a_macro_without_a_semicolon(tmp_path, capsys):
-    code = "void f() {\n  g([] {\n    try { h(); }\n    CATCH_TH_ERRORS()  // of torch\n  });\n}\n"
+    code = "void f() {\n  g([](int x) {\n    try { h(); }\n    CATCH_TH_ERRORS()  // of torch\n  });\n}\n"
     _, report = found(tmp_path, capsys, a_DOT_cpp=code)
     assert [(x["line"], x["end_line"]) for x in report["findings"]] == [(4, 5)]
 

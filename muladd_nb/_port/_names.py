@@ -16,7 +16,7 @@ from ._source import EMPTY, ROOTS, Node, Path, above, part
 from ._table import ATEN, NAMES, ROWS, Row
 
 MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
-END_OF_LINE = re.compile(rb"[ \t]*(?://.*)?\r?\n")
+END_OF_LINE = re.compile(rb"(?:\(\))?[ \t]*(?://.*)?\r?\n")
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
 
 
@@ -281,7 +281,7 @@ class Names(Findings):
             self.apply(row, call, text, inner=inner)
         else:
             self.apply(row, name, text, at=at if row.how == "mechanical" or at is not EMPTY else whole)
-            if is_call and row.how != "mechanical" and END_OF_LINE.match(self.source.data, call.end_byte):
+            if row.how != "mechanical" and END_OF_LINE.match(self.source.data, whole.end_byte):
                 self.findings[-1].end_line += 1  # the macro ends a statement, so an error may be at what follows
 
     def in_function(self, node: Node) -> bool:
