@@ -121,6 +121,7 @@ def found(tmp_path, capsys, *options, **files):
             "x.data_ptr()",
             "decision",
         ),
+        ("struct P { int dtype(); };\n#define SAME(x, y) (x).dtype() == (y).dtype()", "x.dtype()", "decision"),
         ("#define MY_CHECK(x) g(x)\nvoid f(at::Tensor x) { MY_CHECK(x.sizes()); }", "x.sizes()", "decision"),
         ("void f() { constexpr int n = at::vec::Vectorized<int>::size();\nstatic_assert(n == 1); }", "n", "follows"),
         ("void f() { C10_CUDA_CHECK(g(A((void*)) b, 1)); }", "C10_CUDA_CHECK", "decision"),

@@ -119,7 +119,7 @@ class Calls(Operators):
             self.apply(row[0], node, f"{before}.{name}()", inner=inner, this=this, at=field)
         elif not scope and self.is_of_tensor(of, word, function):
             self.read_method(node, this, field, inner)
-        elif of == "" and name == "data_ptr" and word.template:  # the extension, too, has a method of this name
+        elif of == "" and (name == "dtype" or (name == "data_ptr" and word.template)):  # the extension has one, too
             self.tell(field, f"x.{name}()", ("method", "mine"))
         elif of == "options" and self.read_options(node) is not None:
             pass  # rewritten where the options are used
