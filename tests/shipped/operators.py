@@ -39,8 +39,8 @@ def rope(x1, x2, freqs1, freqs2):
 
 
 def clamped(x, limit):
-    # Its derivative at a bound is 1, as was torch.clamp's before torch 2.15.
-    return torch.where(x.abs() > limit, x.detach().clamp(-limit, limit), x)
+    # The derivative is 1 at a bound, as was torch.clamp's before torch 2.15, and 0 where x is NaN, as torch.clamp's is.
+    return torch.where(x.abs() <= limit, x, x.detach().clamp(-limit, limit))
 
 
 def swiglu(gate, up, alpha, limit):
