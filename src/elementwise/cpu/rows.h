@@ -26,9 +26,20 @@
 
 namespace elementwise::cpu {
 
+// Memory that begins with a cache line. If it did not, half of the vectors would lie in two lines.
+struct DeletesLines {
+  void operator()(std::byte* memory) const {
+    ::operator delete[](memory, std::align_val_t(kLine));
+  }
+};
+using Lines = std::unique_ptr<std::byte[], DeletesLines>;
+inline Lines lines(int64_t bytes) {
+  return Lines(new (std::align_val_t(kLine)) std::byte[bytes]);
+}
+
 // The memory for the sums over rows of a result.
 struct SumsOf {
-  std::unique_ptr<std::byte[]> few; // of the last rows, in the type that the kernel computes in
+  Lines few; // of the last rows, in the type that the kernel computes in
   std::unique_ptr<double[]> all;
 };
 
@@ -45,6 +56,7 @@ class RowsRun {
         parallel_for_(parallel_for),
         row_(begin),
         end_(end),
+        read_(computer.reads(AnyRow(std::max<int64_t>(1, task.size), task.numbers))),
         most_(parallel_for ? 1 : std::numeric_limits<int64_t>::max()) {
     for (int d = task.dims - 1; d >= 0 && begin < end; d--) { // without rows, a size may be 0
       digit_[d] = begin % task.sizes[d];
@@ -56,6 +68,7 @@ class RowsRun {
   // Computes the rows. `sums` belongs to each result that is summed.
   void compute(const SumsOf* sums) {
     for (int k = 0; k < task_.operands; k++) prepare(k);
+    allocate_all();
     const int64_t begin = row_;
     for (int64_t count; row_ < end_; advance(count)) {
       count = together();
@@ -84,6 +97,7 @@ class RowsRun {
   void check_places() {
     for (int k = task_.results; k < task_.operands; k++)
       if (task_.is_of_row(k)) prepare(k);
+    allocate_all();
     for (int64_t count; row_ < end_; advance(count)) {
       count = together();
       Data data{};
@@ -107,7 +121,7 @@ class RowsRun {
   // The buffers for the elements from `begin` to `end` of rows. If threads share a row, each has its own.
   struct Buffers {
     int64_t begin, end;
-    std::unique_ptr<std::byte[]> of[kMaxOperands] = {}, side_by_side[kMaxOperands] = {};
+    Lines of[kMaxOperands] = {}, side_by_side[kMaxOperands] = {};
   };
 
   bool is_float16(int k) const {
@@ -125,7 +139,8 @@ class RowsRun {
     x.is_converted = has_16_bits(task_.dtypes[k]) || x.is_mask;
     x.width = x.is_converted ? 4 : task_.bytes[k];
     const bool is_aligned = reinterpret_cast<uintptr_t>(task_.data[k]) % task_.bytes[k] == 0;
-    x.is_direct = task_.is_unwanted(k) ||
+    const bool is_unread = !is_result && !task_.is_of_row(k) && !(read_ >> (k - task_.results) & 1);
+    x.is_direct = task_.is_unwanted(k) || is_unread ||
                   (!is_summed && !x.is_converted && !(is_result && !task_.is_apart) && is_aligned && x.step == 1);
     if (is_summed && !task_.is_of_row(k) && x.step == 1) { // the kernel adds to the sums
       x.is_direct = true;
@@ -134,18 +149,23 @@ class RowsRun {
       return;
     }
     pitch_[k] = x.is_direct || (!is_result && x.next == 0) ? x.next : x.elements * x.width;
-    if (x.is_direct) return;
-    constexpr int64_t kFew = 2048; // elements that stay in the nearest cache
-    most_ = std::clamp<int64_t>(kFew / std::max<int64_t>(1, task_.size), 1, most_);
-    if (is_summed || task_.is_of_row(k) || !parallel_for_) allocate(buffers_, k, most_, x.elements);
+    if (!x.is_direct) bytes_of_row_ += x.elements * (x.width + task_.bytes[k]);
+  }
+  // Allocates the buffers of as many rows as stay in the nearest cache, together with what is copied.
+  void allocate_all() {
+    constexpr int64_t kNear = 24 * 1024;
+    if (bytes_of_row_ > 0) most_ = std::clamp<int64_t>(kNear / bytes_of_row_, 1, most_);
+    for (int k = 0; k < task_.operands; k++)
+      if (!places_[k].is_direct && (task_.is_summed(k) || task_.is_of_row(k) || !parallel_for_))
+        allocate(buffers_, k, most_, places_[k].elements);
   }
   void allocate(Buffers& buffers, int k, int64_t rows, int64_t elements) const {
     const Place& x = places_[k];
     buffers.of[k] = allocated(rows * elements * x.width);
     if (x.is_converted && x.step != 1) buffers.side_by_side[k] = allocated(elements * task_.bytes[k]);
   }
-  static std::unique_ptr<std::byte[]> allocated(int64_t bytes) {
-    std::unique_ptr<std::byte[]> memory(new std::byte[bytes]);
+  static Lines allocated(int64_t bytes) {
+    Lines memory = lines(bytes);
     on_fresh_output(memory.get(), bytes);
     return memory;
   }
@@ -168,7 +188,7 @@ class RowsRun {
   // not stay in the cache. The steps are not smaller, because the exception that ends one takes several microseconds.
   void share_row(const SumsOf* sums) {
     constexpr int64_t kGrain = 32, kStep = 256; // blocks
-    std::vector<std::unique_ptr<std::byte[]>> memory;
+    std::vector<Lines> memory;
     std::vector<void*> blocks;
     bool has_buffers = false, is_last = false;
     for (int k = 0; k < task_.operands; k++) has_buffers |= is_buffered(k) && !task_.is_of_row(k);
@@ -366,11 +386,13 @@ class RowsRun {
   int64_t digit_[kMaxDims] = {}, offset_[kMaxOperands] = {};
   Place places_[kMaxOperands];
   Buffers buffers_{0, task_.size};
-  uint32_t added_ = 0;                                // the results that the kernel adds to `sums`
-  int64_t most_;                                      // rows at once
-  int64_t pitch_[kMaxOperands] = {};                  // from a row of an operand to its next one, for the kernel
-  std::vector<std::unique_ptr<std::byte[]>> scratch_; // OneRow::scratch returns this memory
-  std::mutex mutex_;                                  // guards scratch_ if several threads share a row
+  const uint32_t read_;              // bit k: whether elements of the k-th input may be read
+  int64_t bytes_of_row_ = 0;         // of a row, in the operands that have buffers, and in these
+  uint32_t added_ = 0;               // the results that the kernel adds to `sums`
+  int64_t most_;                     // rows at once
+  int64_t pitch_[kMaxOperands] = {}; // from a row of an operand to its next one, for the kernel
+  std::vector<Lines> scratch_;       // OneRow::scratch returns this memory
+  std::mutex mutex_;                 // guards scratch_ if several threads share a row
 };
 
 // Throws OutsideOfRow if the functor reads a place outside of its row. Nothing is written then, unless the place
@@ -416,7 +438,9 @@ void launch_rows(const rows::Task& task, const auto& parallel_for) {
       SumsOf* const own = &sums[part * task.results];
       for (int k = 0; k < task.results; k++)
         if (task.is_summed(k)) {
-          own[k].few.reset(new std::byte[task.numel[k] * (task.dtypes[k] == kOrdinal<double> ? 8 : 4)]());
+          const int64_t bytes = task.numel[k] * (task.dtypes[k] == kOrdinal<double> ? 8 : 4);
+          own[k].few = lines(bytes);
+          std::memset(own[k].few.get(), 0, bytes);
           own[k].all.reset(new double[task.numel[k]]);
         }
       run(task.count * part / parts, task.count * (part + 1) / parts).compute(own);

@@ -107,10 +107,12 @@ struct Computer {
   const int* bytes; // the size of an element of each operand
   int shortest = 0; // shorter rows are packed even if there is a short_rows
   // For a functor over rows: rows computes them; check_places throws OutsideOfRow if a row reads a place outside of
-  // it, unless elements decide which; reads_no_place tells whether the compiler knows that no place is read.
+  // it, unless elements decide which; reads_no_place tells whether the compiler knows that no place is read. Bit k of
+  // `reads` tells whether elements of the k-th input may be read.
   void (*rows)(const SeveralRows&) = nullptr;
   void (*check_places)(const SeveralRows&) = nullptr;
   bool (*reads_no_place)(const OneRow& any) = nullptr;
+  uint32_t (*reads)(const OneRow& any) = nullptr;
 };
 
 // The computer of an operator for a dtype.

@@ -238,7 +238,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
     if constexpr (std::is_same_v<Reduction, Mean>) result.derivative = result.derivative / B(P(int64_t{source.size}));
     return result;
   }
-  ELEMENTWISE_INLINE P reduce_terms(Range, const auto& f) {
+  ELEMENTWISE_INLINE P reduce_terms(Range, const auto& f, auto...) {
     if constexpr (kBy == By::nothing) known.range[at_most(ranges)] = kept_or<P>([&] { return Max{}(source.size, f); });
     return known.range[ranges++];
   }
@@ -260,7 +260,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
     }
     return next_reduction();
   }
-  ELEMENTWISE_INLINE int64_t argmax_of(const auto& f) {
+  ELEMENTWISE_INLINE int64_t argmax_of(const auto& f, auto...) {
     if constexpr (kBy == By::nothing) known.place[at_most(places)] = place_of_max(source.size, f);
     return known.place[places++];
   }

@@ -14,7 +14,7 @@ struct ForwardLoop {
   using RowFunctor = passes::RowFunctor<F, kKind...>;
   using Returned = typename RowFunctor::Returned;
   using Kept = C; // the type of a row that is kept
-  static constexpr int kResults = std::size(parameters::Each<Returned>::own);
+  static constexpr int kResults = std::size(parameters::Each<Returned>::own), kInputs = RowFunctor::kInputs;
   static constexpr int kFirstInput = kResults + kNoted; // where the inputs begin
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
@@ -155,6 +155,14 @@ ELEMENTWISE_FLATTEN bool reads_no_place(const OneRow& any) {
   return __builtin_constant_p(is_inside) && is_inside;
 }
 
+// The tensors whose elements the kernel may read, as far as the compiler knows. Those that follow the tensors of the
+// functor, such as gradients, are always read.
+template <class Loop>
+ELEMENTWISE_FLATTEN uint32_t reads(const OneRow& any) {
+  const uint32_t read = Loop::checked(any, 1).read;
+  return __builtin_constant_p(read) ? read | ~uint32_t{0} << Loop::kInputs : ~uint32_t{0};
+}
+
 // A 16-bit dtype uses the computer of float, because rows are converted when they are copied.
 template <class Kernel>
 Computer row_computer(int32_t dtype) {
@@ -170,6 +178,7 @@ Computer row_computer(int32_t dtype) {
       });
     };
     chosen.reads_no_place = reads_no_place<Loop>;
+    chosen.reads = reads<Loop>;
   });
   return chosen;
 }

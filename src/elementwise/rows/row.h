@@ -186,6 +186,14 @@ struct Source {
 // What row.columns() returns: reading it yields the place of the element.
 struct Columns {};
 
+// The function of elements of row.sum(x).
+struct Itself {
+  template <class C>
+  ELEMENTWISE_INLINE C operator()(C x) const {
+    return x;
+  }
+};
+
 // The tensors whose elements are read where x is: bit k stands for tensor k.
 template <class T>
 ELEMENTWISE_INLINE uint32_t reads(Elements<T> x) {
@@ -360,7 +368,7 @@ class Row {
     const Loop loop(*this);
     const auto reduction = [&](const Extent& n, const auto& f)
                                ELEMENTWISE_LAMBDA { return joined(n, identity, join, f); };
-    return self().reduce_terms(reduction, terms(f, x...));
+    return self().reduce_terms(reduction, terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C product(const auto& f, auto... x) {
     const Loop loop(*this);
@@ -369,7 +377,7 @@ class Row {
   ELEMENTWISE_INLINE Number range(const auto& f, auto... x) {
     const Loop loop(*this);
     const auto value = [&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); };
-    return self().reduce_terms(Range{}, value);
+    return self().reduce_terms(Range{}, value, x...);
   }
   ELEMENTWISE_INLINE C log_sum_exp(const auto& f, auto... x) {
     const Number most = range(f, x...), shift = math::choose(most - most == 0, most, Number(0));
@@ -391,7 +399,8 @@ class Row {
   }
   ELEMENTWISE_INLINE int64_t argmax(const auto& f, auto... x) {
     const Loop loop(*this);
-    return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
+    const auto value = [&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); };
+    return self().argmax_of(value, x...);
   }
   ELEMENTWISE_INLINE int64_t argmin(const auto& f, auto... x) {
     return argmax([&](auto... element) ELEMENTWISE_LAMBDA { return reversed(C(f(element...))); }, x...);
@@ -409,11 +418,11 @@ class Row {
     return Elements<To>{};
   }
 
-#define ELEMENTWISE_OF_ONE(reduction)                              \
-  template <class X>                                               \
-    requires(!std::is_invocable_v<X, C>)                           \
-  ELEMENTWISE_INLINE auto reduction(X x) {                         \
-    return reduction([](C y) ELEMENTWISE_LAMBDA { return y; }, x); \
+#define ELEMENTWISE_OF_ONE(reduction)      \
+  template <class X>                       \
+    requires(!std::is_invocable_v<X, C>)   \
+  ELEMENTWISE_INLINE auto reduction(X x) { \
+    return reduction(Itself{}, x);         \
   }
   ELEMENTWISE_OF_ONE(sum)
   ELEMENTWISE_OF_ONE(mean)
@@ -638,7 +647,7 @@ struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
     const auto read = computed([&](int64_t j) ELEMENTWISE_LAMBDA { return this->load(x, j); });
     return read_one<B>(source.size, place, kept_rows > 0, read);
   }
-  ELEMENTWISE_INLINE int64_t argmax_of(const auto& f) {
+  ELEMENTWISE_INLINE int64_t argmax_of(const auto& f, auto...) {
     return place_of_max(source.size, f);
   }
 
@@ -686,9 +695,9 @@ struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
   }
 };
 
-// ---- The row of a pass that computes nothing. It finds the first place outside of the row that row.at reads, and
-// counts the rows that are kept. All reductions give the same number. If the place differs for another number, it
-// depends on the elements, and is checked when it is read.
+// ---- The row of a pass that computes nothing. It finds the first place outside of the row that row.at reads, counts
+// the rows that are kept, and notes which tensors are read. All reductions give the same number. If the place differs
+// for another number, it depends on the elements, and is checked when it is read.
 struct Outside {
   int number = 0; // which of the places it is, from 1 on
   int64_t place = 0;
@@ -703,6 +712,7 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
   B reduction;
   Outside outside;
   int places = 0, kept_rows = 0;
+  uint32_t read = 0;            // bit k: whether an element of tensor k may be read
   bool keeps_in_result = false; // whether one more row is kept in the memory of the result
 
   ELEMENTWISE_INLINE Checked(const Source& source, int reduction)
@@ -710,34 +720,42 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
   ELEMENTWISE_INLINE B lifted(int, const void* data, int64_t j) const {
     return static_cast<const B*>(data)[j];
   }
-  ELEMENTWISE_INLINE Elements<B> keep_terms(const auto& f, auto...) {
-    compiles(f);
+  ELEMENTWISE_INLINE Elements<B> keep_terms(const auto& f, auto... x) {
+    sees(f, x...);
     kept_rows++;
     return {nullptr, -1};
   }
-  ELEMENTWISE_INLINE auto read_softmax(const auto&, auto...) {
+  // The derivative of `Itself` is 1, whatever x is.
+  template <class F>
+  ELEMENTWISE_INLINE auto read_softmax(const F&, auto... x) {
+    if constexpr (!std::is_same_v<F, Itself>) read |= (0 | ... | reads(x));
     return Softmax<Checked, Elements<B>, B>{this, {nullptr, -1}, reduction};
   }
-  ELEMENTWISE_INLINE B reduce_terms(const auto&, const auto& f, auto...) {
-    compiles(f);
+  ELEMENTWISE_INLINE B reduce_terms(const auto&, const auto& f, auto... x) {
+    sees(f, x...);
     return reduction;
   }
-  ELEMENTWISE_INLINE B element(Elements<B>, int64_t place) {
+  ELEMENTWISE_INLINE B element(Elements<B> x, int64_t place) {
+    read |= reads(x);
     places++;
     if ((place < 0 || place >= source.size) && outside.number == 0) outside = {places, place};
     return reduction;
   }
-  ELEMENTWISE_INLINE int64_t argmax_of(const auto&) {
+  ELEMENTWISE_INLINE int64_t argmax_of(const auto&, auto... x) {
+    read |= (0 | ... | reads(x));
     return static_cast<int64_t>(reduction);
   }
   template <class To>
-  ELEMENTWISE_INLINE void write(const auto&, auto...) {}
+  ELEMENTWISE_INLINE void write(const auto&, auto... x) {
+    read |= (0 | ... | reads(x));
+  }
 
  private:
   // Lets the compiler see a function of elements, which may call row.index() (python/asks_for_index.h).
   template <class F>
-  ELEMENTWISE_INLINE static void compiles(const F&) {
+  ELEMENTWISE_INLINE void sees(const F&, auto... x) {
     using Unused [[maybe_unused]] = decltype(std::declval<F>()(int64_t{}));
+    read |= (0 | ... | reads(x));
   }
 };
 
