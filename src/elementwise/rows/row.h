@@ -712,8 +712,10 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
   B reduction;
   Outside outside;
   int places = 0, kept_rows = 0;
-  uint32_t read = 0;            // bit k: whether an element of tensor k may be read
   bool keeps_in_result = false; // whether one more row is kept in the memory of the result
+  // Bit k: whether an element of tensor k may be read. Only a kernel that knows the softmax may read less than all, and
+  // no other one is examined: its functions of elements, which do not run here, may call row.at.
+  uint32_t read = kHasSoftmax ? 0 : ~uint32_t{0};
 
   ELEMENTWISE_INLINE Checked(const Source& source, int reduction)
       : source(source), reduction(static_cast<B>(reduction)) {}
