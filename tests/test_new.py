@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import types
@@ -297,6 +298,64 @@ def test_a_functor_over_rows_that_does_not_compile_is_one_error(set_up, right, w
     lines, (error,) = printed(project, right, wrong)
     assert re.search(sentence, error)
     assert len(lines) <= 20
+
+
+def test_a_functor_that_returns_other_rows_than_it_wrote_ends_the_process(tmp_path):
+    """Rows in another order than they were written, a tensor of the call, or what it has read."""
+    program = tmp_path / "program"
+    program.with_suffix(".cpp").write_text("""\
+#include <cstdlib>
+#include "elementwise/rows/kernels.h"
+using namespace elementwise;
+struct Pair {
+  template <class C, class Row>
+  Results<Elements<C>, Elements<C>> operator()(Row& row, Elements<C> x, C mistake) const {
+    const auto first = row.each([](C x) { return 2 * x; }, x);
+    const auto second = row.each([](C x) { return x + 100; }, x);
+    if (mistake == 1) return {second, {first}};
+    if (mistake == 2) return {first, {x}};
+    if (mistake == 3) row.sum(second);
+    if (mistake == 4) row.each(x);
+    return {first, {second}};
+  }
+};
+int main(int, char** arguments) {
+  double x[3] = {1, 2, 3}, first[3], second[3], mistake = std::atof(arguments[1]);
+  void* data[] = {first, second, x, &mistake};
+  const cpu::OneRow row{3, 0, data, nullptr, nullptr, nullptr};
+  passes::RowLoop<Kernel<Pair, Kind::tensor, Kind::tensor>, double>::compute(row);
+  return !(first[2] == 6 && second[2] == 103);
+}
+""")
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-DELEMENTWISE_ISA=baseline", f"-I{ROOT}/src"]
+    subprocess.run([*command, "-o", program, program.with_suffix(".cpp")], check=True)
+    order = "a functor over rows must call row.each once for each result with a value for each element, in the order"
+    sentences = ["", order, order, "what row.each returns is a result, which cannot be read: use row.keep", order]
+    for mistake, sentence in enumerate(sentences):
+        done = subprocess.run([program, str(mistake)], capture_output=True, text=True, check=False)
+        assert done.returncode == (-signal.SIGABRT if sentence else 0)
+        assert done.stderr.startswith(sentence)
+
+
+def test_a_functor_over_rows_with_too_many_tensors_for_derivatives_does_not_compile(tmp_path):
+    source = tmp_path / "operators.cpp"
+    source.write_text("""\
+#include "elementwise/derivatives.h"
+struct F {
+  template <class C, class Row>
+  C operator()(Row& row, elementwise::Elements<C> a, elementwise::Elements<C> b, elementwise::Elements<C> c,
+               elementwise::Elements<C> d, elementwise::Elements<C> e) const {
+    return row.sum([](C a, C b, C c, C d, C e) { return a * b * c * d * e; }, a, b, c, d, e);
+  }
+};
+constexpr auto forms = elementwise::functional | elementwise::differentiable;
+using Made = decltype(elementwise::derivatives::family<
+    elementwise::Operator<"f(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e)", F, forms>>());
+""")
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", "-DELEMENTWISE_ISA=baseline"]
+    printed = subprocess.run([*command, f"-I{ROOT}/src", source], capture_output=True, text=True, check=False).stderr
+    assert printed.count("error: ") == 1
+    assert "a `differentiable` operator over rows has at most nine tensors if those of type C count twice" in printed
 
 
 @pytest.mark.slow
