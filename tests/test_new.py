@@ -307,24 +307,28 @@ def test_a_functor_that_returns_other_rows_than_it_wrote_ends_the_process(tmp_pa
 #include <cstdlib>
 #include "elementwise/rows/kernels.h"
 using namespace elementwise;
-struct Pair {
+struct Several {
   template <class C, class Row>
-  Results<Elements<C>, Elements<C>> operator()(Row& row, Elements<C> x, C mistake) const {
+  Results<Elements<C>, Elements<C>, Elements<bool>> operator()(
+      Row& row, Elements<C> x, Elements<bool> mask, C mistake) const {
     const auto first = row.each([](C x) { return 2 * x; }, x);
     const auto second = row.each([](C x) { return x + 100; }, x);
-    if (mistake == 1) return {second, {first}};
-    if (mistake == 2) return {first, {x}};
+    const auto third = row.each(mask);
+    if (mistake == 1) return {second, {first, {third}}};
+    if (mistake == 2) return {first, {x, {third}}};
     if (mistake == 3) row.sum(second);
     if (mistake == 4) row.each(x);
-    return {first, {second}};
+    return {first, {second, {third}}};
   }
 };
 int main(int, char** arguments) {
   double x[3] = {1, 2, 3}, first[3], second[3], mistake = std::atof(arguments[1]);
-  void* data[] = {first, second, x, &mistake};
+  bool third[3];
+  passes::RowBool mask[3] = {1, 0, 1};
+  void* data[] = {first, second, third, x, mask, &mistake};
   const cpu::OneRow row{3, 0, data, nullptr, nullptr, nullptr};
-  passes::RowLoop<Kernel<Pair, Kind::tensor, Kind::tensor>, double>::compute(row);
-  return !(first[2] == 6 && second[2] == 103);
+  passes::RowLoop<Kernel<Several, Kind::tensor, Kind::tensor, Kind::tensor>, double>::compute(row);
+  return !(first[2] == 6 && second[2] == 103 && third[0] && !third[1] && third[2]);
 }
 """)
     command = [os.environ.get("CXX", "c++"), "-std=c++20", "-DELEMENTWISE_ISA=baseline", f"-I{ROOT}/src"]
@@ -337,25 +341,55 @@ int main(int, char** arguments) {
         assert done.stderr.startswith(sentence)
 
 
-def test_a_functor_over_rows_with_too_many_tensors_for_derivatives_does_not_compile(tmp_path):
+FIVE = ", ".join(f"elementwise::Elements<C> {x}" for x in "abcde")
+ONE = "elementwise::Elements<C> x"
+FAMILY = "decltype(elementwise::derivatives::family<F_>()) made"
+COMPUTE = "auto compute = &elementwise::passes::RowLoop<F_::Kernel, double>::compute"
+
+
+@pytest.mark.parametrize(
+    ("schema", "dtypes", "functor", "made", "sentence"),
+    [
+        (
+            "f(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e)",
+            "double",
+            f"C operator()(Row& row, {FIVE}) const {{ return row.sum(a); }}",
+            FAMILY,
+            "a `differentiable` operator over rows has at most nine tensors if those of type C count twice",
+        ),
+        (
+            "f(Tensor x)",
+            "double, bool",
+            f"C operator()(Row& row, {ONE}) const {{ return row.max(x); }}",
+            "F_::Kernel made",
+            "over rows, `using dtypes` cannot have bool: name uint8_t",
+        ),
+        (
+            "f(Tensor x)",
+            "double",
+            f"elementwise::Elements<int8_t> operator()(Row& row, {ONE}) const"
+            " { return row.each([](C x) { return x > 0 ? 1 : -1; }, x); }",
+            COMPUTE,
+            "no result has the type that the function of row.each returns: convert it, as in static_cast<int8_t>",
+        ),
+    ],
+)
+def test_a_mistake_over_rows_is_one_sentence_of_the_compiler(tmp_path, schema, dtypes, functor, made, sentence):
     source = tmp_path / "operators.cpp"
-    source.write_text("""\
+    source.write_text(f"""\
 #include "elementwise/derivatives.h"
-struct F {
+#include "elementwise/rows/kernels.h"
+struct F {{
+  using dtypes = elementwise::List<{dtypes}>;
   template <class C, class Row>
-  C operator()(Row& row, elementwise::Elements<C> a, elementwise::Elements<C> b, elementwise::Elements<C> c,
-               elementwise::Elements<C> d, elementwise::Elements<C> e) const {
-    return row.sum([](C a, C b, C c, C d, C e) { return a * b * c * d * e; }, a, b, c, d, e);
-  }
-};
-constexpr auto forms = elementwise::functional | elementwise::differentiable;
-using Made = decltype(elementwise::derivatives::family<
-    elementwise::Operator<"f(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e)", F, forms>>());
+  {functor}
+}};
+using F_ = elementwise::Operator<"{schema}", F, elementwise::functional | elementwise::differentiable>;
+{made};
 """)
     command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", "-DELEMENTWISE_ISA=baseline"]
     printed = subprocess.run([*command, f"-I{ROOT}/src", source], capture_output=True, text=True, check=False).stderr
-    assert printed.count("error: ") == 1
-    assert "a `differentiable` operator over rows has at most nine tensors if those of type C count twice" in printed
+    assert sentence in next(line for line in printed.splitlines() if "error: " in line)
 
 
 @pytest.mark.slow

@@ -187,9 +187,11 @@ struct Source {
 // What row.each has written is returned as Elements whose place is kWritten minus the place of the result. The functor
 // must return these, each in its place, because row.each writes to the results in the order of the calls.
 constexpr int kWritten = -2;
-constexpr const char* kOrder =
-    "a functor over rows must call row.each once for each result with a value for each element, in the order of the "
-    "results, and return what these calls return";
+[[noreturn]] ELEMENTWISE_INLINE void stop_for_order() {
+  stop(
+      "a functor over rows must call row.each once for each result with a value for each element, in the order of the "
+      "results, and return what these calls return");
+}
 
 // Ends the process if x cannot be read.
 template <class T>
@@ -419,8 +421,16 @@ class Row {
     const Loop loop(*this, x...);
     using T = decltype(f(self().load(x, 0)...));
     using To = std::conditional_t<makes<T>, T, C>;
+    static_assert(
+        makes<To> || (parameters::is_softmax<R> || ...),
+        "no result has the type that the function of row.each returns: convert it, as in static_cast<int8_t>(x)");
     const auto element = [&](auto j) ELEMENTWISE_LAMBDA { return static_cast<To>(f(self().load(x, j)...)); };
     return Elements<To>{nullptr, kWritten - self().template write<To>(element, x...)};
+  }
+  template <class X>
+    requires(!std::is_invocable_v<X, C>)
+  ELEMENTWISE_INLINE auto each(X x) {
+    return each([](auto y) ELEMENTWISE_LAMBDA { return y; }, x); // a mask stays one
   }
 
 #define ELEMENTWISE_OF_ONE(reduction)                              \
@@ -439,7 +449,6 @@ class Row {
   ELEMENTWISE_OF_ONE(softmax)
   ELEMENTWISE_OF_ONE(argmax)
   ELEMENTWISE_OF_ONE(argmin)
-  ELEMENTWISE_OF_ONE(each)
 #undef ELEMENTWISE_OF_ONE
 
   ELEMENTWISE_INLINE auto keep(const auto& f, auto... x) {
@@ -666,7 +675,7 @@ struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
 
   template <class To>
   ELEMENTWISE_INLINE int write(const auto& f, auto...) {
-    if (!ResultPlaces<R...>::template has_elements<To, C>(written)) stop(kOrder);
+    if (!ResultPlaces<R...>::template has_elements<To, C>(written)) stop_for_order();
     const int place = ResultPlaces<R...>::of_elements(written++);
     if constexpr (!kIsDual<B>) {
       write_row(static_cast<math::primal_t<To>*>(results[place]), source.size, computed(f));
@@ -683,7 +692,7 @@ struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
     for_each_result(List<R...>{}, returned, [&]<int place, class P>(const auto& value) ELEMENTWISE_LAMBDA {
       using T = std::remove_cvref_t<decltype(value)>;
       if constexpr (!parameters::is_of_row<P>) {
-        if (value.place != kWritten - place) stop(kOrder);
+        if (value.place != kWritten - place) stop_for_order();
       } else if constexpr (!kIsDual<B>)
         once(source.size, [&] { *static_cast<math::primal_t<T>*>(results[place]) = math::primal(value); });
       else if constexpr (std::is_same_v<T, B>)
