@@ -345,6 +345,7 @@ FIVE = ", ".join(f"elementwise::Elements<C> {x}" for x in "abcde")
 ONE = "elementwise::Elements<C> x"
 FAMILY = "decltype(elementwise::derivatives::family<F_>()) made"
 COMPUTE = "auto compute = &elementwise::passes::RowLoop<F_::Kernel, double>::compute"
+GRADIENTS = COMPUTE.replace("F_", "elementwise::rows::DerivedOperator<F_, elementwise::rows::Role::gradients>")
 
 
 @pytest.mark.parametrize(
@@ -371,6 +372,13 @@ COMPUTE = "auto compute = &elementwise::passes::RowLoop<F_::Kernel, double>::com
             " { return row.each([](C x) { return x > 0 ? 1 : -1; }, x); }",
             COMPUTE,
             "no result has the type that the function of row.each returns: convert it, as in static_cast<int8_t>",
+        ),
+        (
+            "f(Tensor x)",
+            "double",
+            f"C operator()(Row& row, {ONE}) const {{ return row.at(row.keep([](C x) {{ return 2 * x; }}, x), 0); }}",
+            GRADIENTS,
+            "row.at reads a tensor of type C, or a row that is kept, which has no derivative: leave",
         ),
     ],
 )

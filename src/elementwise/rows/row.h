@@ -417,6 +417,15 @@ class Row {
     check_is_read(x);
     return self().element(x, place);
   }
+  template <class X>
+  ELEMENTWISE_INLINE C at(const X&, int64_t) {
+    static_assert(
+        sizeof(X) == 0,
+        "row.at reads a tensor of type C, or a row that is kept, which has no derivative: leave `differentiable` out "
+        "of "
+        "the entry");
+    return {};
+  }
   ELEMENTWISE_INLINE auto each(const auto& f, auto... x) {
     const Loop loop(*this, x...);
     using T = decltype(f(self().load(x, 0)...));
