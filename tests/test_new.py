@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import types
@@ -258,6 +259,106 @@ def test_a_functor_over_rows_that_does_not_compile_is_one_error(set_up, right, w
     lines, (error,) = printed(project, right, wrong)
     assert re.search(sentence, error)
     assert len(lines) <= 20
+
+
+def test_a_functor_that_returns_other_rows_than_it_wrote_ends_the_process(tmp_path):
+    """Rows in another order than they were written, a tensor of the call, or what it has read."""
+    program = tmp_path / "program"
+    program.with_suffix(".cpp").write_text("""\
+#include <cstdlib>
+#include "elementwise/rows/kernels.h"
+using namespace elementwise;
+struct Several {
+  template <class C, class Row>
+  Results<Elements<C>, Elements<C>, Elements<bool>> operator()(
+      Row& row, Elements<C> x, Elements<bool> mask, C mistake) const {
+    const auto first = row.each([](C x) { return 2 * x; }, x);
+    const auto second = row.each([](C x) { return x + 100; }, x);
+    const auto third = row.each(mask);
+    if (mistake == 1) return {second, {first, {third}}};
+    if (mistake == 2) return {first, {x, {third}}};
+    if (mistake == 3) row.sum(second);
+    if (mistake == 4) row.each(x);
+    return {first, {second, {third}}};
+  }
+};
+int main(int, char** arguments) {
+  double x[3] = {1, 2, 3}, first[3], second[3], mistake = std::atof(arguments[1]);
+  bool third[3];
+  passes::RowBool mask[3] = {1, 0, 1};
+  void* data[] = {first, second, third, x, mask, &mistake};
+  const cpu::OneRow row{3, 0, data, nullptr, nullptr, nullptr};
+  passes::RowLoop<Kernel<Several, Kind::tensor, Kind::tensor, Kind::tensor>, double>::compute(row);
+  return !(first[2] == 6 && second[2] == 103 && third[0] && !third[1] && third[2]);
+}
+""")
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-DELEMENTWISE_ISA=baseline", f"-I{ROOT}/src"]
+    subprocess.run([*command, "-o", program, program.with_suffix(".cpp")], check=True)
+    order = "a functor over rows must call row.each once for each result with a value for each element, in the order"
+    sentences = ["", order, order, "what row.each returns is a result, which cannot be read: use row.keep", order]
+    for mistake, sentence in enumerate(sentences):
+        done = subprocess.run([program, str(mistake)], capture_output=True, text=True, check=False)
+        assert done.returncode == (-signal.SIGABRT if sentence else 0)
+        assert done.stderr.startswith(sentence)
+
+
+FIVE = ", ".join(f"elementwise::Elements<C> {x}" for x in "abcde")
+ONE = "elementwise::Elements<C> x"
+FAMILY = "decltype(elementwise::derivatives::family<F_>()) made"
+COMPUTE = "auto compute = &elementwise::passes::RowLoop<F_::Kernel, double>::compute"
+GRADIENTS = COMPUTE.replace("F_", "elementwise::rows::DerivedOperator<F_, elementwise::rows::Role::gradients>")
+
+
+@pytest.mark.parametrize(
+    ("schema", "dtypes", "functor", "made", "sentence"),
+    [
+        (
+            "f(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e)",
+            "double",
+            f"C operator()(Row& row, {FIVE}) const {{ return row.sum(a); }}",
+            FAMILY,
+            "a `differentiable` operator over rows has at most nine tensors if those of type C count twice",
+        ),
+        (
+            "f(Tensor x)",
+            "double, bool",
+            f"C operator()(Row& row, {ONE}) const {{ return row.max(x); }}",
+            "F_::Kernel made",
+            "over rows, `using dtypes` cannot have bool: name uint8_t",
+        ),
+        (
+            "f(Tensor x)",
+            "double",
+            f"elementwise::Elements<int8_t> operator()(Row& row, {ONE}) const"
+            " { return row.each([](C x) { return x > 0 ? 1 : -1; }, x); }",
+            COMPUTE,
+            "no result has the type that the function of row.each returns: convert it, as in static_cast<int8_t>",
+        ),
+        (
+            "f(Tensor x)",
+            "double",
+            f"C operator()(Row& row, {ONE}) const {{ return row.at(row.keep([](C x) {{ return 2 * x; }}, x), 0); }}",
+            GRADIENTS,
+            "row.at reads a tensor of type C, or a row that is kept, which has no derivative: leave",
+        ),
+    ],
+)
+def test_a_mistake_over_rows_is_one_sentence_of_the_compiler(tmp_path, schema, dtypes, functor, made, sentence):
+    source = tmp_path / "operators.cpp"
+    source.write_text(f"""\
+#include "elementwise/derivatives.h"
+#include "elementwise/rows/kernels.h"
+struct F {{
+  using dtypes = elementwise::List<{dtypes}>;
+  template <class C, class Row>
+  {functor}
+}};
+using F_ = elementwise::Operator<"{schema}", F, elementwise::functional | elementwise::differentiable>;
+{made};
+""")
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", "-DELEMENTWISE_ISA=baseline"]
+    printed = subprocess.run([*command, f"-I{ROOT}/src", source], capture_output=True, text=True, check=False).stderr
+    assert sentence in next(line for line in printed.splitlines() if "error: " in line)
 
 
 @pytest.mark.slow

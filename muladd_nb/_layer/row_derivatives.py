@@ -179,11 +179,13 @@ class _Rules:
     ) -> tuple[Tensor, ...]:
         second = self.form.family.get(("second",))
         if second is None:
-            # 12 is kMaxOperands of operator.h.
-            count = len(self.operator.inputs) + 2 * len(self.tensors) + 2 * len(self.operator.of_c)
+            # The limits are kMaxInputs and kMaxOperands of operator.h.
+            results = len(self.tensors)
+            taken = len(self.operator.inputs) + results + 2 * len(self.operator.of_c)
             raise RuntimeError(
                 f"{self.operator.name}: a derivative of the second order is asked for, and there is none: its kernel "
-                f"would have {count} tensors, and over rows there may be at most 12"
+                f"would take {taken} tensors and return {results}, and it may take at most 9, or 12 with those that it "
+                "returns"
             )
         given = [zeros_of(grad, grad.shape) if x is None else x for grad, x in zip(grads, grad_tangents, strict=True)]
         return as_tuple(second.op(*args, *grads, *self.with_zeros(args, tangents), *given))

@@ -175,7 +175,9 @@ struct Elements {
 
 // A result of C that row.softmax makes. The backward pass reads it.
 template <class C>
-struct Probabilities {};
+struct Probabilities {
+  int place; // as that of Elements
+};
 
 using FloatingPoint = List<float16, bfloat16, float, double>;
 

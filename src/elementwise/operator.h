@@ -326,6 +326,11 @@ struct Kernel {
   ELEMENTWISE_REQUIRE(
       F, (!parameters::is_of_rows<F> || first_with(false, OfInputs::of_row) < kInputs),
       "a functor over rows must take the elements of a tensor that is not optional, as elementwise::Elements<C>");
+  ELEMENTWISE_REQUIRE(
+      F,
+      (!parameters::is_of_rows<F> ||
+       ![]<class... T>(List<T...>) { return (std::is_same_v<T, bool> || ...); }(Dtypes{})),
+      "over rows, `using dtypes` cannot have bool: name uint8_t, and call the operator with x.view(torch.uint8)");
   static_assert(kResults + kInputs <= kMaxOperands, "there may be at most 12 tensors, counting the results");
   template <class T>
   using Results = typename OfResults::template type<T>;

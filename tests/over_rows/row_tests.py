@@ -311,6 +311,10 @@ def test_refusals():
         ops.softmax(torch.randn(()))
     with pytest.raises(RuntimeError, match="softmax: an operator over rows has no tangent of a tangent"):
         torch.func.jvp(lambda x: torch.func.jvp(ops.softmax, (x,), (x,))[1], (torch.ones(2),), (torch.ones(2),))
+    w = torch.ones(4, requires_grad=True)
+    gradients = torch.autograd.grad(ops.layer_norm_stats(w, [4], w, w, EPS)[0].sum(), w, create_graph=True)
+    with pytest.raises(RuntimeError, match="layer_norm_stats: .* its kernel would take 12 tensors and return 3"):
+        gradients[0].sum().backward()
 
 
 @pytest.mark.parametrize(("of_logits", "of_label"), [((5,), (2, 3)), ((1, 5), (2, 3)), ((5,), (1,)), ((3, 5), (2, 1))])

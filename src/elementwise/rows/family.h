@@ -166,12 +166,19 @@ template <class Op>
 auto family() {
   if constexpr (
       Op::is_differentiable && !std::is_same_v<FloatsOf<typename Op::Kernel::Dtypes>, List<>> &&
-      OriginalOf<Op>::kGrads > 0 && OriginalOf<Op>::kTensors > 0)
+      OriginalOf<Op>::kGrads > 0 && OriginalOf<Op>::kTensors > 0) {
+    using Gradients = decltype(if_it_fits<Op, Role::gradients>());
+    using Tangent = decltype(if_it_fits<Op, Role::tangent>());
+    static_assert(
+        !std::is_same_v<Gradients, List<>> && !std::is_same_v<Tangent, List<>>,
+        "a `differentiable` operator over rows has at most nine tensors if those of type C count twice, at most nine "
+        "with its results of type C, and at most twelve with both: leave `differentiable` out of its entry in "
+        "src/operators.h");
     return Joined<
-        decltype(if_it_fits<Op, Role::recorded>()), decltype(if_it_fits<Op, Role::gradients>()),
-        decltype(if_it_fits<Op, Role::tangent>()), decltype(if_it_fits<Op, Role::second>())>{};
-  else
+        decltype(if_it_fits<Op, Role::recorded>()), Gradients, Tangent, decltype(if_it_fits<Op, Role::second>())>{};
+  } else {
     return List<>{};
+  }
 }
 
 } // namespace rows

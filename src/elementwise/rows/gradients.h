@@ -267,10 +267,11 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
 
   // ---- Results.
   template <class To>
-  ELEMENTWISE_INLINE void write([[maybe_unused]] const auto& f, [[maybe_unused]] auto... x) {
+  ELEMENTWISE_INLINE int write([[maybe_unused]] const auto& f, [[maybe_unused]] auto... x) {
     [[maybe_unused]] const int result = next_result();
     if constexpr (kIsDual<To> && kBy != By::nothing)
       add(f, [this, result](int64_t j) ELEMENTWISE_LAMBDA { return grad(result, j); }, x...);
+    return 0; // the forward pass has checked what the functor returns
   }
   // Adds the shares of the results that have one value for each row. The functor returned these.
   ELEMENTWISE_INLINE void finish(const auto& returned) {

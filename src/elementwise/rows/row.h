@@ -59,11 +59,12 @@
 // const auto p = row.softmax(f, x...) is the softmax of f; pass p like a tensor, or return it. Where f is minus
 // infinity, p is 0; if all of a row is, p is NaN.
 //
-// The type of the result says what it is. row.each(f, x...) returns Elements<T>, which has the shape of the tensors. C
-// or another number is one value for each row; its shape lacks the reduced dimension, or has 1 in its place if the
-// schema has a `bool keepdim` that is true. Return several results as Results<Elements<int8_t>, float>. A functor that
-// returns what row.softmax made has the result Probabilities<C>, and calls row.softmax once. Its backward pass reads
-// the result, and computes no exp.
+// The type of the result says what it is. row.each(f, x...) returns Elements<T>, which has the shape of the tensors,
+// and which no function can read. A functor calls row.each in the order of its results, and returns what each call
+// returns. C or another number is one value for each row; its shape lacks the reduced dimension, or has 1 in its place
+// if the schema has a `bool keepdim` that is true. Return several results as Results<Elements<int8_t>, float>. A
+// functor that returns what row.softmax made has the result Probabilities<C>, and calls row.softmax once. Its backward
+// pass reads the result, and computes no exp.
 //
 // The order of additions depends only on the length of the row (cpu/row_loops.h), so the bits are the same for every
 // instruction set, number of threads and layout, and on CUDA. 16-bit types are computed in float.
@@ -183,6 +184,22 @@ struct Source {
   const Number* numbers;
 };
 
+// What row.each has written is returned as Elements whose place is kWritten minus the place of the result. The functor
+// must return these, each in its place, because row.each writes to the results in the order of the calls.
+constexpr int kWritten = -2;
+[[noreturn]] ELEMENTWISE_INLINE void stop_for_order() {
+  stop(
+      "a functor over rows must call row.each once for each result with a value for each element, in the order of the "
+      "results, and return what these calls return");
+}
+
+// Ends the process if x cannot be read.
+template <class T>
+ELEMENTWISE_INLINE void check_is_read(Elements<T> x) {
+  if (x.place <= kWritten) stop("what row.each returns is a result, which cannot be read: use row.keep");
+}
+ELEMENTWISE_INLINE void check_is_read(const auto&) {}
+
 // What row.columns() returns: reading it yields the place of the element.
 struct Columns {};
 
@@ -216,8 +233,7 @@ struct Softmax {
   C inverse;
   template <class P>
   ELEMENTWISE_INLINE operator Probabilities<P>() const {
-    row->each([](P x) ELEMENTWISE_LAMBDA { return x; }, *this);
-    return {};
+    return {row->each([](P x) ELEMENTWISE_LAMBDA { return x; }, *this).place};
   }
 };
 template <class Row, class Powers, class C>
@@ -347,16 +363,16 @@ class Row {
   }
 
   ELEMENTWISE_INLINE C sum(const auto& f, auto... x) {
-    const Loop loop(*this);
+    const Loop loop(*this, x...);
     return self().reduce_terms(Sum{}, terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C mean(const auto& f, auto... x) {
     static_assert(std::is_floating_point_v<Number>, "row.mean is for floating-point numbers");
-    const Loop loop(*this);
+    const Loop loop(*this, x...);
     return self().reduce_terms(Mean{}, terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C max(const auto& f, auto... x) {
-    const Loop loop(*this);
+    const Loop loop(*this, x...);
     return self().reduce_terms(Max{}, terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C min(const auto& f, auto... x) {
@@ -365,17 +381,17 @@ class Row {
   ELEMENTWISE_INLINE C reduce(C identity, const auto& join, const auto& f, auto... x) {
     static_assert(
         !Self::derives && !kIsDual<C>, "row.reduce has no derivative: leave `differentiable` out of the entry");
-    const Loop loop(*this);
+    const Loop loop(*this, x...);
     const auto reduction = [&](const Extent& n, const auto& f)
                                ELEMENTWISE_LAMBDA { return joined(n, identity, join, f); };
     return self().reduce_terms(reduction, terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C product(const auto& f, auto... x) {
-    const Loop loop(*this);
+    const Loop loop(*this, x...);
     return self().reduce_terms(Product{}, terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE Number range(const auto& f, auto... x) {
-    const Loop loop(*this);
+    const Loop loop(*this, x...);
     const auto value = [&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); };
     return self().reduce_terms(Range{}, value, x...);
   }
@@ -398,7 +414,7 @@ class Row {
     }
   }
   ELEMENTWISE_INLINE int64_t argmax(const auto& f, auto... x) {
-    const Loop loop(*this);
+    const Loop loop(*this, x...);
     const auto value = [&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); };
     return self().argmax_of(value, x...);
   }
@@ -407,15 +423,32 @@ class Row {
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
     if (Self::derives || x.place < 0) check_no_loop();
+    check_is_read(x);
     return self().element(x, place);
   }
+  template <class X>
+  ELEMENTWISE_INLINE C at(const X&, int64_t) {
+    static_assert(
+        sizeof(X) == 0,
+        "row.at reads a tensor of type C, or a row that is kept, which has no derivative: leave `differentiable` out "
+        "of "
+        "the entry");
+    return {};
+  }
   ELEMENTWISE_INLINE auto each(const auto& f, auto... x) {
-    const Loop loop(*this);
+    const Loop loop(*this, x...);
     using T = decltype(f(self().load(x, 0)...));
     using To = std::conditional_t<makes<T>, T, C>;
-    self().template write<To>(
-        [&](auto j) ELEMENTWISE_LAMBDA { return static_cast<To>(f(self().load(x, j)...)); }, x...);
-    return Elements<To>{};
+    static_assert(
+        makes<To> || (parameters::is_softmax<R> || ...),
+        "no result has the type that the function of row.each returns: convert it, as in static_cast<int8_t>(x)");
+    const auto element = [&](auto j) ELEMENTWISE_LAMBDA { return static_cast<To>(f(self().load(x, j)...)); };
+    return Elements<To>{nullptr, kWritten - self().template write<To>(element, x...)};
+  }
+  template <class X>
+    requires(!std::is_invocable_v<X, C>)
+  ELEMENTWISE_INLINE auto each(X x) {
+    return each([](auto y) ELEMENTWISE_LAMBDA { return y; }, x); // a mask stays one
   }
 
 #define ELEMENTWISE_OF_ONE(reduction)      \
@@ -434,11 +467,10 @@ class Row {
   ELEMENTWISE_OF_ONE(softmax)
   ELEMENTWISE_OF_ONE(argmax)
   ELEMENTWISE_OF_ONE(argmin)
-  ELEMENTWISE_OF_ONE(each)
 #undef ELEMENTWISE_OF_ONE
 
   ELEMENTWISE_INLINE auto keep(const auto& f, auto... x) {
-    const Loop loop(*this);
+    const Loop loop(*this, x...);
     return self().keep_terms(terms(f, x...), x...);
   }
 
@@ -474,8 +506,9 @@ class Row {
   // of the outer one. Also, a result may be written over a row that is kept.
   struct Loop {
     Row& row;
-    ELEMENTWISE_INLINE explicit Loop(Row& row) : row(row) {
+    ELEMENTWISE_INLINE explicit Loop(Row& row, const auto&... x) : row(row) {
       row.check_no_loop();
+      (check_is_read(x), ...);
       row.has_loop_ = true;
     }
     ELEMENTWISE_INLINE ~Loop() {
@@ -581,6 +614,13 @@ struct ResultPlaces {
       if (!of_row[place] && k-- == 0) return place;
     return 0;
   }
+  // Whether row.each, called for the k-th of these, may write numbers of type T to it.
+  template <class T, class C>
+  ELEMENTWISE_INLINE static constexpr bool has_elements(int k) {
+    constexpr bool are_t[] = {
+        (parameters::is_softmax<R> ? std::is_same_v<T, C> : std::is_same_v<parameters::With<R, C>, Elements<T>>)...};
+    return k < (0 + ... + !parameters::is_of_row<R>) && are_t[of_elements(k)];
+  }
   ELEMENTWISE_INLINE static constexpr int among_c(int place) {
     constexpr bool of_c[] = {parameters::is_of_c<R>...};
     int among_c = 0;
@@ -652,7 +692,8 @@ struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
   }
 
   template <class To>
-  ELEMENTWISE_INLINE void write(const auto& f, auto...) {
+  ELEMENTWISE_INLINE int write(const auto& f, auto...) {
+    if (!ResultPlaces<R...>::template has_elements<To, C>(written)) stop_for_order();
     const int place = ResultPlaces<R...>::of_elements(written++);
     if constexpr (!kIsDual<B>) {
       write_row(static_cast<math::primal_t<To>*>(results[place]), source.size, computed(f));
@@ -660,6 +701,7 @@ struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
       auto* const to = static_cast<decltype(To::value)*>(results[ResultPlaces<R...>::among_c(place)]);
       write_row(to, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).derivative; });
     }
+    return place;
   }
 
   // Writes the results that have one value for each row. The functor returned these. Forward mode has a tangent for
@@ -667,9 +709,9 @@ struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
   ELEMENTWISE_INLINE void finish(const auto& returned) {
     for_each_result(List<R...>{}, returned, [&]<int place, class P>(const auto& value) ELEMENTWISE_LAMBDA {
       using T = std::remove_cvref_t<decltype(value)>;
-      if constexpr (!parameters::is_of_row<P>)
-        return;
-      else if constexpr (!kIsDual<B>)
+      if constexpr (!parameters::is_of_row<P>) {
+        if (value.place != kWritten - place) stop_for_order();
+      } else if constexpr (!kIsDual<B>)
         once(source.size, [&] { *static_cast<math::primal_t<T>*>(results[place]) = math::primal(value); });
       else if constexpr (std::is_same_v<T, B>)
         once(source.size, [&] {
@@ -748,8 +790,9 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
     return static_cast<int64_t>(reduction);
   }
   template <class To>
-  ELEMENTWISE_INLINE void write(const auto&, auto... x) {
+  ELEMENTWISE_INLINE int write(const auto&, auto... x) {
     read |= (0 | ... | reads(x));
+    return 0;
   }
 
  private:
