@@ -190,6 +190,18 @@ struct LastOf {
   }
 };
 
+// Rotary embeddings: a function of elements reads another element.
+struct RotateHalf {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x) const {
+    const auto half = static_cast<int64_t>(row.size()) / 2;
+    const auto rotated = [&row, x, half](int64_t column) {
+      return column < half ? -row.at(x, column + half) : row.at(x, column - half);
+    };
+    return row.each(rotated, row.columns());
+  }
+};
+
 // The first tensor has one value for each row.
 struct Scaled {
   template <class C, class Row>

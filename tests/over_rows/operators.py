@@ -40,6 +40,13 @@ def not_empty(tensor):
     return mask
 
 
+def rotate_half(x):
+    column = torch.arange(x.shape[-1], device=x.device)
+    first, half = column < x.shape[-1] // 2, x.shape[-1] // 2
+    rotated = x[..., torch.where(first, column + half, column - half)]
+    return torch.where(first, -rotated, rotated)
+
+
 def softmax_entropy(x):
     y = x.softmax(-1)
     return y, -torch.xlogy(y, y).sum(-1)
@@ -363,6 +370,7 @@ CASES = [
         lambda tensor, either: (tensor(), not_empty(tensor)),
         lambda x, mask: x.gather(-1, mask.sum(-1, keepdim=True) - 1)[..., 0],
     ),
+    case("rotate_half", lambda tensor, either: (tensor(),), rotate_half),
     case(
         "scaled",
         lambda tensor, either: (tensor(shape=tensor.shape[:-1]), tensor()),

@@ -50,6 +50,7 @@ SCHEMAS = [
     "picked(Tensor x, Tensor label, int ignore_index) -> Tensor",
     "relative_to(Tensor x, Tensor place) -> Tensor",
     "last_of(Tensor x, Tensor mask) -> Tensor",
+    "rotate_half(Tensor x) -> Tensor",
     "cosine_similarity(Tensor x, Tensor y) -> Tensor",
     "least(Tensor x) -> (Tensor, Tensor)",
 ]
@@ -64,8 +65,8 @@ def write_project(parent, *names):
     shutil.copy(HERE / "operators.py", project / "tests")
     entries = project / "src/operators.h"
     # These have no derivative: a float scale beside a result of C, row.at of a kept row, a place computed from a float,
-    # and row.reduce.
-    without = re.compile(r"((RmsNormInt8Quant|RelativeTo|LastOf|InfNorm), .*) \| differentiable")
+    # row.at in a function of elements, and row.reduce.
+    without = re.compile(r"((RmsNormInt8Quant|RelativeTo|LastOf|RotateHalf|InfNorm), .*) \| differentiable")
     entries.write_text(without.sub(r"\1", entries.read_text()))
     table = project / "python/row_ops/_operators.py"
     entry = '"relative_to(Tensor x, Tensor place)": Elementwise('

@@ -522,6 +522,7 @@ def test_threads_share_a_long_row_and_change_no_bit(dtype):
             yield from (results, grads, vjp(grads))
         yield ops.int8_quant(first)
         yield ops.max_with_place(first)
+        yield ops.rotate_half(first)
         yield ops.relative_to(first, torch.tensor([5, 70000, n - 1] * 3)[:rows])
         yield added(first, w)
 

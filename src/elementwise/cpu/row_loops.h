@@ -51,6 +51,9 @@ ELEMENTWISE_OF_SHARE inline Part reduction_of_share(const cpu::Share& share) {
 [[noreturn, gnu::noinline, gnu::cold]] inline void end_phase(int64_t place = -1) {
   throw cpu::Share::EndOfPhase{place};
 }
+[[noreturn, gnu::noinline, gnu::cold]] inline void fail_without_whole_row() {
+  throw cpu::Share::NeedsWholeRow();
+}
 [[noreturn, gnu::noinline, gnu::cold]] inline void fail_outside(int64_t place) {
   throw cpu::OutsideOfRow{place};
 }
@@ -66,6 +69,11 @@ struct Extent {
   // Returns the place of an element that this run may read.
   ELEMENTWISE_INLINE int64_t first() const {
     return shared ? shared->share->begin : 0;
+  }
+  // A function of elements calls this before it reads any other element.
+  ELEMENTWISE_INLINE void need_whole_row() const {
+    if (shared) [[unlikely]]
+      fail_without_whole_row();
   }
   ELEMENTWISE_INLINE bool has_whole_result() const {
     return !shared || shared->share->has_whole_result;

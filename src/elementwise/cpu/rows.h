@@ -186,11 +186,13 @@ class RowsRun {
 
   // Computes one row with all threads. Each goes over its elements in steps, because its buffers for all of them would
   // not stay in the cache. The steps are not smaller, because the exception that ends one takes several microseconds.
+  // If a function of elements reads any other element, this thread computes the row.
   void share_row(const SumsOf* sums) {
     constexpr int64_t kGrain = 32, kStep = 256; // blocks
     std::vector<Lines> memory;
     std::vector<void*> blocks;
     bool has_buffers = false, is_last = false;
+    std::atomic<bool> needs_whole_row = false;
     for (int k = 0; k < task_.operands; k++) has_buffers |= is_buffered(k) && !task_.is_of_row(k);
     // Returns what ended the phase, or nothing if the functor ran to its end.
     const auto run = [&](const Buffers& buffers) -> std::optional<Share::EndOfPhase> {
@@ -203,6 +205,8 @@ class RowsRun {
         computer_.rows(one);
       } catch (const Share::EndOfPhase& end) {
         return end;
+      } catch (const Share::NeedsWholeRow&) {
+        needs_whole_row = true;
       }
       return {};
     };
@@ -230,6 +234,7 @@ class RowsRun {
           if (is_last) put_all(buffers, 1);
         }
       });
+      if (needs_whole_row) return RowsRun(task_, computer_, mover_, row_, row_ + 1, nullptr).compute(sums);
     }
   }
   Buffers buffers_of(int64_t elements) const {
@@ -404,7 +409,8 @@ void launch_rows(const rows::Task& task, const auto& parallel_for) {
   const Computer computer = isa().computer(task.index)(task.dtype);
   const RowMover& mover = *isa().row_mover;
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, task.size));
-  const bool is_shared = task.size >= kLongRow && task.count < kFewRows;
+  // A row that is written in place is not shared, because a function of elements may read an element of another thread.
+  const bool is_shared = task.size >= kLongRow && task.count < kFewRows && task.is_apart;
   const auto run = [&](int64_t begin, int64_t end) {
     return RowsRun(task, computer, mover, begin, end, is_shared ? &parallel_for : nullptr);
   };

@@ -59,6 +59,7 @@ struct Share {
   struct EndOfPhase {    // thrown to stop the functor
     int64_t place = -1;  // the only element that the phase reads; -1 if it reads all
   };
+  struct NeedsWholeRow {}; // thrown if a function of elements reads any other element
 };
 
 // Thrown where a functor reads a place outside of its row.

@@ -26,6 +26,7 @@ struct Extent {
   ELEMENTWISE_INLINE static constexpr int64_t first() {
     return 0;
   }
+  ELEMENTWISE_INLINE static constexpr void need_whole_row() {}
   ELEMENTWISE_INLINE static constexpr bool has_whole_result() {
     return true;
   }

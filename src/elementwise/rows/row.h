@@ -423,6 +423,7 @@ class Row {
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
     if (Self::derives || x.place < 0) check_no_loop();
+    if (has_loop_) self().source.size.need_whole_row();
     check_is_read(x);
     return self().element(x, place);
   }
