@@ -110,6 +110,14 @@ struct ScaledSoftmax {
   }
 };
 
+// vllm: each row has its own temperature. The backward pass reads x, for the gradient of the temperature.
+struct TemperedSoftmax {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Probabilities<C> operator()(Row& row, Elements<C> x, C temperature) const {
+    return row.softmax([=](C x) { return x / temperature; }, x);
+  }
+};
+
 // log(1 + exp(x))
 template <class C>
 ELEMENTWISE_INLINE C softplus(C x) {

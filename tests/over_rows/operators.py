@@ -370,6 +370,11 @@ CASES = [
         lambda tensor, either: (tensor(), not_empty(tensor)),
         lambda x, mask: x.gather(-1, mask.sum(-1, keepdim=True) - 1)[..., 0],
     ),
+    case(
+        "tempered_softmax",
+        lambda tensor, either: (tensor(), tensor(0.5, 2, shape=tensor.shape[:-1])),
+        lambda x, temperature: F.softmax(x / temperature[..., None], -1),
+    ),
     case("rotate_half", lambda tensor, either: (tensor(),), rotate_half),
     case(
         "scaled",

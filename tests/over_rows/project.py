@@ -28,6 +28,7 @@ SCHEMAS = [
     "rms_norm_stats(Tensor x, int[] normalized_shape, Tensor weight, float eps) -> (Tensor, Tensor)",
     "gemma_rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
     "scaled_softmax(Tensor x, float scale) -> Tensor",
+    "tempered_softmax(Tensor x, Tensor temperature) -> Tensor",
     "focal_loss(Tensor logits, Tensor target, int num_real_classes, float alpha, float gamma, float smoothing) "
     "-> Tensor",
     "softmax_focal_loss(Tensor logits, Tensor target, Tensor? weight, float gamma, float alpha) -> Tensor",
