@@ -250,7 +250,7 @@ def test_a_functor_that_does_not_compile_is_one_error(set_up, right, wrong, sent
         (
             "FUNCTION elementwise::Elements<C>",
             "FUNCTION C",
-            "cannot convert .elementwise::Elements<float>. to .float. in return",
+            "the functor declares no result elementwise::Elements<T>, where T is the type",
         ),
     ],
 )
@@ -332,7 +332,7 @@ GRADIENTS = COMPUTE.replace("F_", "elementwise::rows::DerivedOperator<F_, elemen
             f"elementwise::Elements<int8_t> operator()(Row& row, {ONE}) const"
             " { return row.each([](C x) { return x > 0 ? 1 : -1; }, x); }",
             COMPUTE,
-            "no result has the type that the function of row.each returns: convert it, as in static_cast<int8_t>",
+            "the functor declares no result elementwise::Elements<T>, where T is the type that the function of",
         ),
         (
             "f(Tensor x)",

@@ -442,7 +442,8 @@ class Row {
     using To = std::conditional_t<makes<T>, T, C>;
     static_assert(
         makes<To> || (parameters::is_softmax<R> || ...),
-        "no result has the type that the function of row.each returns: convert it, as in static_cast<int8_t>(x)");
+        "the functor declares no result elementwise::Elements<T>, where T is the type that the function of row.each "
+        "returns: declare one, or convert what the function returns, as in static_cast<int8_t>(x)");
     const auto element = [&](auto j) ELEMENTWISE_LAMBDA { return static_cast<To>(f(self().load(x, j)...)); };
     return Elements<To>{nullptr, kWritten - self().template write<To>(element, x...)};
   }
