@@ -27,15 +27,18 @@
 namespace elementwise::cpu {
 
 // Memory that begins with a cache line. If it did not, half of the vectors would lie in two lines.
-struct DeletesLines {
-  void operator()(std::byte* memory) const {
-    ::operator delete[](memory, std::align_val_t(kLine));
+class Lines {
+ public:
+  Lines() = default;
+  explicit Lines(int64_t bytes) : memory_(new std::byte[bytes + kLine]) {}
+  std::byte* get() const { // null without memory
+    const auto begin = reinterpret_cast<uintptr_t>(memory_.get());
+    return memory_.get() + (kLine - begin % kLine) % kLine;
   }
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
 };
-using Lines = std::unique_ptr<std::byte[], DeletesLines>;
-inline Lines lines(int64_t bytes) {
-  return Lines(new (std::align_val_t(kLine)) std::byte[bytes]);
-}
 
 // The memory for the sums over rows of a result.
 struct SumsOf {
@@ -165,7 +168,7 @@ class RowsRun {
     if (x.is_converted && x.step != 1) buffers.side_by_side[k] = allocated(elements * task_.bytes[k]);
   }
   static Lines allocated(int64_t bytes) {
-    Lines memory = lines(bytes);
+    Lines memory(bytes);
     on_fresh_output(memory.get(), bytes);
     return memory;
   }
@@ -175,7 +178,7 @@ class RowsRun {
     if (self.parallel_for_) lock.lock();
     auto& memory = self.scratch_;
     if (memory.size() <= static_cast<size_t>(k)) memory.resize(k + 1);
-    if (!memory[k]) memory[k] = allocated(bytes);
+    if (!memory[k].get()) memory[k] = allocated(bytes);
     return memory[k].get();
   }
 
@@ -445,12 +448,12 @@ void launch_rows(const rows::Task& task, const auto& parallel_for) {
       for (int k = 0; k < task.results; k++)
         if (task.is_summed(k)) {
           const int64_t bytes = task.numel[k] * (task.dtypes[k] == kOrdinal<double> ? 8 : 4);
-          own[k].few = lines(bytes);
+          own[k].few = Lines(bytes);
           std::memset(own[k].few.get(), 0, bytes);
           own[k].all.reset(new double[task.numel[k]]);
         }
       run(task.count * part / parts, task.count * (part + 1) / parts).compute(own);
-      for (int k = 0; k < task.results; k++) own[k].few.reset();
+      for (int k = 0; k < task.results; k++) own[k].few = {};
     }
   });
   for (int k = 0; k < task.results; k++) {
