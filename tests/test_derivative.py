@@ -63,7 +63,7 @@ def ranked(x):
     return values * values, indices
 
 
-# What each operator computes, in ATen's operators. The kernel of an operator is this function.
+# Each operator is written with those of ATen, and this function is also its kernel.
 COMPUTATIONS = {
     "softplus(Tensor x, float beta, float threshold) -> Tensor": lambda x, beta, threshold: (
         torch.nn.functional.softplus(x, beta, threshold)

@@ -62,9 +62,12 @@ READ_AN_ELEMENT = ("cross_entropy", "softmax_xentropy", "softmax_focal_loss", "l
 
 
 def test_rows_without_elements(case, device):
-    if case.name in READ_AN_ELEMENT:
-        pytest.skip("such a row has no element to read")
     args = case.sample(case.dtypes[-1], device, (4, 0))
+    if case.name in READ_AN_ELEMENT:
+        if device == "cpu":  # on CUDA, no later call of the process would work
+            with pytest.raises(RuntimeError, match=f"{case.name}: .* which has 0 elements"):
+                case.call(*args)
+        return
     result = case.call(*args)
     try:
         expected = case.expected(*args)

@@ -155,8 +155,8 @@ ELEMENTWISE_FLATTEN bool reads_no_place(const OneRow& any) {
   return __builtin_constant_p(is_inside) && is_inside;
 }
 
-// The tensors whose elements the kernel may read, as far as the compiler knows. Those that follow the tensors of the
-// functor, such as gradients, are always read.
+// Returns which tensors of the functor the kernel may read: all of them, unless the compiler knows better. The kernel
+// always reads the operands that follow these, such as gradients.
 template <class Loop>
 ELEMENTWISE_FLATTEN uint32_t reads(const OneRow& any) {
   const uint32_t read = Loop::checked(any, 1).read;

@@ -184,8 +184,9 @@ struct Source {
   const Number* numbers;
 };
 
-// What row.each has written is returned as Elements whose place is kWritten minus the place of the result. The functor
-// must return these, each in its place, because row.each writes to the results in the order of the calls.
+// row.each returns Elements that name the result to which it has written: their place is kWritten minus the place of
+// the result. The functor must return them in that order, because row.each writes to the results in the order of its
+// calls.
 constexpr int kWritten = -2;
 [[noreturn]] ELEMENTWISE_INLINE void stop_for_order() {
   stop(
@@ -431,9 +432,8 @@ class Row {
   ELEMENTWISE_INLINE C at(const X&, int64_t) {
     static_assert(
         sizeof(X) == 0,
-        "row.at reads a tensor of type C, or a row that is kept, which has no derivative: leave `differentiable` out "
-        "of "
-        "the entry");
+        "row.at reads a tensor of type C, or a row that is kept, which has no derivative: leave "
+        "`differentiable` out of the entry");
     return {};
   }
   ELEMENTWISE_INLINE auto each(const auto& f, auto... x) {
@@ -446,11 +446,6 @@ class Row {
         "returns: declare one, or convert what the function returns, as in static_cast<int8_t>(x)");
     const auto element = [&](auto j) ELEMENTWISE_LAMBDA { return static_cast<To>(f(self().load(x, j)...)); };
     return Elements<To>{nullptr, kWritten - self().template write<To>(element, x...)};
-  }
-  template <class X>
-    requires(!std::is_invocable_v<X, C>)
-  ELEMENTWISE_INLINE auto each(X x) {
-    return each([](auto y) ELEMENTWISE_LAMBDA { return y; }, x); // a mask stays one
   }
 
 #define ELEMENTWISE_OF_ONE(reduction)      \
@@ -469,6 +464,7 @@ class Row {
   ELEMENTWISE_OF_ONE(softmax)
   ELEMENTWISE_OF_ONE(argmax)
   ELEMENTWISE_OF_ONE(argmin)
+  ELEMENTWISE_OF_ONE(each)
 #undef ELEMENTWISE_OF_ONE
 
   ELEMENTWISE_INLINE auto keep(const auto& f, auto... x) {
