@@ -24,7 +24,7 @@ struct LogSoftmax {
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t /*dim*/) const {
     // Computed as in torch. With log_sum_exp, the rounding error would be relative to x and not to the result.
     const auto most = row.range(x);
-    const C log_total = elementwise::log(row.sum(row.keep([=](C x) { return elementwise::exp(x - most); }, x)));
+    const C log_total = elementwise::log(row.sum([=](C x) { return elementwise::exp(x - most); }, x));
     return row.each([=](C x) { return x - most - log_total; }, x);
   }
 };
@@ -225,7 +225,7 @@ struct CrossEntropy {
   operator()(Row& row, Elements<C> logits, int64_t label, int64_t ignore_index, C smoothing) const {
     const bool is_ignored = label == ignore_index;
     const auto most = row.range(logits);
-    const C log_total = elementwise::log(row.sum(row.keep([=](C x) { return elementwise::exp(x - most); }, logits)));
+    const C log_total = elementwise::log(row.sum([=](C x) { return elementwise::exp(x - most); }, logits));
     const C mean = row.sum([=](C x) { return x - most; }, logits) / row.size();
     const C picked = row.at(logits, is_ignored ? 0 : label) - most;
     const C loss = log_total - (1 - smoothing) * picked;

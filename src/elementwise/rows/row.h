@@ -52,9 +52,10 @@
 // element, an int64_t. row.index() is the place of the row in the last dimension that is not reduced. To leave out
 // elements that do not satisfy a condition, let f return the identity for them: 0 in a sum.
 //
-// const auto e = row.keep(f, x...) computes a row once that is read several times; pass e like a tensor. This pays off
-// if f calls a function such as exp. The gradient keeps the derivatives of e, too. The number of rows that you keep
-// must not depend on the elements, because a GPU's memory for them is allocated before the launch.
+// const auto e = row.keep(f, x...) computes a row once that several functions read; pass e like a tensor. This pays off
+// if f calls a function such as exp. The gradient keeps the derivatives of e, too, so do not keep a row that a single
+// function reads. The number of rows that you keep must not depend on the elements, because a GPU's memory for them is
+// allocated before the launch.
 //
 // const auto p = row.softmax(f, x...) is the softmax of f; pass p like a tensor, or return it. Where f is minus
 // infinity, p is 0; if all of a row is, p is NaN.
@@ -399,10 +400,7 @@ class Row {
   ELEMENTWISE_INLINE C log_sum_exp(const auto& f, auto... x) {
     const Number most = range(f, x...), shift = math::choose(most - most == 0, most, Number(0));
     const auto power = [=](auto... element) ELEMENTWISE_LAMBDA { return exp(f(element...) - shift); };
-    if constexpr (Self::derives) // so that later passes do not compute the powers again
-      return log(sum(keep(power, x...))) + shift;
-    else
-      return log(sum(power, x...)) + shift;
+    return log(sum(power, x...)) + shift;
   }
   ELEMENTWISE_INLINE auto softmax(const auto& f, auto... x) {
     if constexpr (Self::has_softmax) {
