@@ -6,12 +6,14 @@ resident memory grows at most. The caches of torch.compile are off.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.machinery import SourceFileLoader
 from typing import Any
 
 from harness import Sides, run
@@ -53,6 +55,8 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
     def side(*parts: str) -> Callable[[], float]:
         return partial(in_new_process, BEGIN + "".join(parts))
 
+    if type(importlib.util.find_spec("muladd_nb").loader) is not SourceFileLoader:
+        sys.exit("an editable install compiles all Python files at each import: install the package without -e")
     importing = TIMED.format("import muladd_nb")
     yield {"work": "import"}, {"mymuladd": side(importing)}
     small, large = TENSORS.format(16, False), TENSORS.format(1 << 24, True)

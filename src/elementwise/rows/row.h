@@ -493,6 +493,7 @@ class Row {
   }
 
  protected:
+  ELEMENTWISE_INLINE void begin_loop(const auto&...) {}
   ELEMENTWISE_INLINE auto terms(const auto& f, auto... x) const {
     return [this, f, x...](auto j) ELEMENTWISE_LAMBDA { return C(f(self().load(x, j)...)); };
   }
@@ -505,6 +506,7 @@ class Row {
     ELEMENTWISE_INLINE explicit Loop(Row& row, const auto&... x) : row(row) {
       row.check_no_loop();
       (check_is_read(x), ...);
+      row.self().begin_loop(x...);
       row.has_loop_ = true;
     }
     ELEMENTWISE_INLINE ~Loop() {
@@ -760,43 +762,43 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
   ELEMENTWISE_INLINE B lifted(int, const void* data, int64_t j) const {
     return static_cast<const B*>(data)[j];
   }
-  ELEMENTWISE_INLINE Elements<B> keep_terms(const auto& f, auto... x) {
-    sees(f, x...);
+  ELEMENTWISE_INLINE void begin_loop(const auto&... x) {
+    read |= (0 | ... | reads(x));
+  }
+  ELEMENTWISE_INLINE Elements<B> keep_terms(const auto& f, auto...) {
+    sees(f);
     kept_rows++;
     return {nullptr, -1};
   }
   // The derivative of `Itself` is 1, whatever x is.
   template <class F>
   ELEMENTWISE_INLINE auto read_softmax(const F&, auto... x) {
-    if constexpr (!std::is_same_v<F, Itself>) read |= (0 | ... | reads(x));
+    if constexpr (!std::is_same_v<F, Itself>) begin_loop(x...);
     return Softmax<Checked, Elements<B>, B>{this, {nullptr, -1}, reduction};
   }
-  ELEMENTWISE_INLINE B reduce_terms(const auto&, const auto& f, auto... x) {
-    sees(f, x...);
+  ELEMENTWISE_INLINE B reduce_terms(const auto&, const auto& f, auto...) {
+    sees(f);
     return reduction;
   }
   ELEMENTWISE_INLINE B element(Elements<B> x, int64_t place) {
-    read |= reads(x);
+    begin_loop(x);
     places++;
     if ((place < 0 || place >= source.size) && outside.number == 0) outside = {places, place};
     return reduction;
   }
-  ELEMENTWISE_INLINE int64_t argmax_of(const auto&, auto... x) {
-    read |= (0 | ... | reads(x));
+  ELEMENTWISE_INLINE int64_t argmax_of(const auto&, auto...) {
     return static_cast<int64_t>(reduction);
   }
   template <class To>
-  ELEMENTWISE_INLINE int write(const auto&, auto... x) {
-    read |= (0 | ... | reads(x));
+  ELEMENTWISE_INLINE int write(const auto&, auto...) {
     return 0;
   }
 
  private:
   // Lets the compiler see a function of elements, which may call row.index() (python/asks_for_index.h).
   template <class F>
-  ELEMENTWISE_INLINE void sees(const F&, auto... x) {
+  ELEMENTWISE_INLINE void sees(const F&) {
     using Unused [[maybe_unused]] = decltype(std::declval<F>()(int64_t{}));
-    read |= (0 | ... | reads(x));
   }
 };
 
