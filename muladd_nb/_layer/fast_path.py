@@ -11,7 +11,7 @@ the first. Its values are the kernel's, and its node is ATen's, in C++; a node i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,35 +21,10 @@ from .. import _C
 from . import torch_private as private
 from .operator import Form
 
-_REACHES_TENSORS = _C.set_up(private, Tensor, Parameter) and _C.wants_fast_path()
+_C.set_up(private, Tensor, Parameter)
 for enabled in False, True:
     with torch.inference_mode(enabled):
         _C.note_inference_mode()
-
-
-class FastPath(NamedTuple):
-    """How the function in C calls the forms of a declaration."""
-
-    declaration: str
-    returns: bool  # whether it returns its results or `out`, and not None
-    aten: Callable[..., Tensor] | None  # calls ATen's operator whose node in C++ has the same derivative
-    recorder: Callable[..., Any] | None  # records a call in Python, given a tuple of its results and all arguments
-    recorded: str  # the declaration of the operator that computes the results for `recorder`
-    tensor_numbers: bool  # whether floats are passed as tensors
-
-
-def fast_paths(form: Form, *, returns: bool) -> list[FastPath]:
-    """Return how the function in C calls the forms of a declaration; an empty list if there is no fast path.
-
-    ``form`` is the functional form, if there is one. ``returns`` says whether the function returns its results or
-    ``out``.
-    """
-    if not _REACHES_TENSORS:
-        return []
-    aten = form.promises.aten if returns and not form.tensor_numbers else None
-    recorded = form if form.by else form.family.get(("recorded",), form)
-    recorder = form.made.recorder if returns else None
-    return [FastPath(form.declaration, returns, aten, recorder, recorded.declaration, form.tensor_numbers)]
 
 
 def parameters(op: Any) -> list[tuple[str, bool, Any, bool]]:
@@ -72,7 +47,7 @@ def direct_caller(form: Form, otherwise: Callable[..., Any]) -> Callable[..., An
     if form.kind != "functional" or form.tensor_numbers:
         return otherwise
     positional = [(name, False, None, False) for name in private.argument_names(form.op)]
-    return _C.fast_path(positional, fast_paths(form, returns=True), None, otherwise, has_out=False)
+    return _C.fast_path(positional, [form], None, otherwise, has_out=False)
 
 
 def with_fast_path(kernel: Callable[..., Any], form: Form | None) -> Callable[..., Any]:
@@ -83,7 +58,7 @@ def with_fast_path(kernel: Callable[..., Any], form: Form | None) -> Callable[..
     given = [x for x in parameters(form.op) if x[0] != "is_number"]  # it only distinguishes two overloads
     return _C.fast_path(
         [("keyset", False, None, False), *given],
-        fast_paths(form, returns=form.kind == "functional"),
+        [form],
         None,
         kernel,
         has_out=form.kind == "writing",

@@ -35,7 +35,7 @@ def product(*factors: Any) -> Any:
     return functools.reduce(operator.mul, [x for x in each if x is not None], 1)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Kernel(Form):
     """The form of such an operator, with its registrations."""
 

@@ -59,7 +59,7 @@ def register_waiting() -> None:
         return
     for of_form, form in _waiting:
         # Operators that write have no copy that autocast ignores.
-        for op in filter(None, (of_form, form.made.without_autocast)):
+        for op in filter(None, (of_form, form.without_autocast)):
             if form.writes:
                 call = in_place.lowered(inductor, op, form)
             elif form.promises.fused is not None:

@@ -91,15 +91,7 @@ class Elementwise:
             raise ValueError('fused="formula" needs a formula, but there is none')
 
 
-@dataclasses.dataclass
-class Made:
-    """Objects that some registrations of a form make and later ones use."""
-
-    recorder: Callable[..., Any] | None = None  # records a call: takes a tuple of its results, and all arguments
-    without_autocast: Any = None  # a copy of the operator that autocast ignores
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Form:
     """One form of an operator: a registered overload.
 
@@ -138,8 +130,9 @@ class Form:
         ``("second",)``, and ``reads`` has the tensors that have a derivative.
     asks_for_index
         Whether its functor calls ``row.index()``.
-    made
-        Objects that registrations share.
+    recorder, without_autocast
+        Made by recording.py: a function that records a call, given a tuple of its results and all arguments; and a copy
+        of the operator that autocast ignores.
     """
 
     declaration: str
@@ -159,7 +152,8 @@ class Form:
     family: Mapping[tuple[str, ...], Form] = dataclasses.field(default_factory=dict)
     of_row: tuple[Sequence[bool], Sequence[bool]] | None = None
     asks_for_index: bool = False
-    made: Made = dataclasses.field(default_factory=Made, compare=False)
+    recorder: Callable[..., Any] | None = None
+    without_autocast: Any = None
 
     @cached_property
     def gradients_of(self) -> tuple[str, ...]:
@@ -167,6 +161,11 @@ class Form:
         if self.of_row:
             return self.reads if self.by in (("gradients",), ("second",)) else ()
         return self.by if len(self.by) > 1 and "" not in self.by else ()
+
+    @property
+    def recorded(self) -> Form:
+        """The form that a recorded call computes. Over rows, it also returns what the gradients read."""
+        return self if self.by else self.family.get(("recorded",), self)
 
     @cached_property
     def called(self) -> Form:

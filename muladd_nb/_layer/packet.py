@@ -20,7 +20,7 @@ from torch.overrides import has_torch_function
 
 from .. import _C
 from . import torch_private as private
-from .fast_path import fast_paths, parameters
+from .fast_path import parameters
 from .operator import Form
 from .recording import refuse_gradients_of_numbers
 
@@ -58,5 +58,4 @@ def _caller(packet: Any, forms: Sequence[Form]) -> Callable[..., Any]:
         return by_torch(*args, **kwargs)
 
     alike = [form for form in forms if form.kind == first.kind and [*form.kinds] == [*first.kinds]]
-    paths = [path for form in alike for path in fast_paths(form, returns=form.kind == "functional")]
-    return _C.fast_path(parameters(first.op), paths, None, call, has_out=first.kind == "writing")
+    return _C.fast_path(parameters(first.op), alike, None, call, has_out=first.kind == "writing")

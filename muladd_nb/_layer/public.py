@@ -24,7 +24,6 @@ from torch.fx import Proxy
 
 from .. import _C
 from . import contract
-from .fast_path import FastPath, fast_paths
 from .kernel import Kernel
 from .operator import Form
 from .recording import THROUGH_OUT, refuse_gradients, refuse_gradients_of_numbers
@@ -91,13 +90,10 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
                     return caller(inputs, out)
             return callers[0](inputs, out)
 
-        paths = [
-            one
-            for by_kind in by_declaration.values()
-            for one in fast_paths(next(iter(by_kind.values())), returns="functional" in by_kind)
-        ]
-        returning = [by_kind["functional"] for by_kind in by_declaration.values() if "functional" in by_kind]
-        public_function = _made(declared, paths, returning, otherwise, has_out=has_out)
+        # C++ lists the functional form before the others.
+        first = [next(iter(by_kind.values())) for by_kind in by_declaration.values()]
+        returning = [form for form in first if form.kind == "functional"]
+        public_function = _made(declared, first, returning, otherwise, has_out=has_out)
         return public_function
 
     return decorate
@@ -105,7 +101,7 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
 
 def _made(
     declared: _Function,
-    paths: list[FastPath],
+    in_fast_path: Sequence[Form],
     returning: Sequence[Form | Kernel],
     otherwise: Callable[..., Any],
     *,
@@ -128,7 +124,7 @@ def _made(
     )
     in_c = _C.fast_path(
         [(x, x in presets, presets.get(x), x not in positional) for x in names],
-        paths,
+        in_fast_path,
         otherwise,
         declared,
         has_out=has_out,

@@ -67,13 +67,13 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
     in_forward_mode = None if refuse_transforms or refuse_tangents else rule.in_forward_mode
     without_autocast = autocast.define_uncast(op)
     if form is not None:
-        form.made.recorder, form.made.without_autocast = apply, without_autocast
+        form.recorder, form.without_autocast = apply, without_autocast
     redispatch = by_position(private.redispatch(op), op, leading=1)
     uncast, compute = by_position(without_autocast, op), redispatch
     if recorded := rule.recorded:
         compute = by_position(private.redispatch(recorded.op), recorded.op, leading=1)
         # Looked up in each call, because this form is registered later than the operator whose calls it computes.
-        uncast = by_position(lambda *args, **kwargs: recorded.made.without_autocast(*args, **kwargs), recorded.op)
+        uncast = by_position(lambda *args, **kwargs: recorded.without_autocast(*args, **kwargs), recorded.op)
 
     def kernel(keyset: Any, *args: Any) -> Any:
         dual = private.may_be_dual()

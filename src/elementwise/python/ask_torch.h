@@ -155,6 +155,12 @@ inline bool bump_version(AtenTensorHandle tensor) try {
   return false; // the tensor may not be written
 }
 
+// Whether Python's tensors can be converted to handles and back.
+inline bool reaches_tensors() {
+  const Torch& of = torch();
+  return (of.implementation || of.in_c.from_object) && (of.in_c.wrap || of.in_c.to_object);
+}
+
 inline bool is_tensor(PyObject* x) {
   auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(x));
   return type == torch().Tensor || type == torch().Parameter;
@@ -293,14 +299,10 @@ inline std::vector<PlainKernel>& plain_kernels() {
 
 inline void define_questions(nanobind::module_& m) {
   namespace nb = nanobind;
-  // `known` is the module _layer/torch_private.py. Returns whether Python's tensors can be converted to handles and
-  // back. If Python reloads its modules and calls this again, nothing changes.
+  // `known` is the module _layer/torch_private.py. If Python reloads its modules and calls this again, nothing changes.
   m.def("set_up", [](const nb::handle known, const nb::handle tensor, const nb::handle parameter) {
     Torch& set = torch();
-    const auto are_reached = [&set] {
-      return (set.implementation || set.in_c.from_object) && (set.in_c.wrap || set.in_c.to_object);
-    };
-    if (set.Tensor) return are_reached();
+    if (set.Tensor) return;
     const auto address = [&known](auto& of, const char* name) {
       of = reinterpret_cast<std::remove_reference_t<decltype(of)>>(nb::cast<uintptr_t>(known.attr(name)));
     };
@@ -340,7 +342,6 @@ inline void define_questions(nanobind::module_& m) {
     set.keys_of_tensor = kept(known.attr("dispatch_keys_of"));
     set.dispatch = kept(known.attr("dispatch"));
     for (const KernelOfLibrary& kernel : kernels_of_library()) plain_kernels().emplace_back(kernel);
-    return are_reached();
   });
   // Notes that this library has registered the latest kernel for an operator and a dispatch key.
   m.def("note_kernel", [](const std::string& op, const std::string& key) {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "../cpu/machine.h"
+#include "../settings.h"
 #include "ask_torch.h"
 
 namespace elementwise::python {
@@ -366,10 +367,11 @@ inline void define_fast_path(nanobind::module_& m) {
   using namespace nb::literals;
   m.def("calls_past_dispatcher", [] { return calls_past_dispatcher.load(); });
   // Makes a function. `parameters` are tuples: name, whether there is a default, the default, whether it is
-  // keyword-only. `paths` are objects of _layer/fast_path.py.
+  // keyword-only. `forms` are those of _layer/operator.py: one for each declaration, the functional one if there is
+  // one.
   m.def(
       "fast_path",
-      [](const nb::list& parameters, const nb::list& paths, const nb::object& otherwise, const nb::object& as_passed,
+      [](const nb::list& parameters, const nb::list& forms, const nb::object& otherwise, const nb::object& as_passed,
          bool has_out, size_t leading) {
         auto* const function = new Function{{}, {}, leading, has_out, kept(otherwise), kept(as_passed)};
         if (parameters.size() > Function::kMostParameters)
@@ -380,10 +382,11 @@ inline void define_fast_path(nanobind::module_& m) {
           PyObject* const preset = nb::cast<bool>(parameter[1]) ? nb::handle(parameter[2]).inc_ref().ptr() : nullptr;
           function->parameters.push_back({word, preset, nb::cast<bool>(parameter[3])});
         }
-        for (const nb::handle path : paths) {
-          const auto declaration = nb::cast<std::string>(path.attr("declaration"));
-          const bool returns = nb::cast<bool>(path.attr("returns"));
-          const unsigned numbers = nb::cast<bool>(path.attr("tensor_numbers")) ? unsigned{tensor_numbers} : 0;
+        if (!(reaches_tensors() && is_on("FAST_PATH"))) return object_of(function);
+        for (const nb::handle form : forms) {
+          const auto declaration = nb::cast<std::string>(form.attr("declaration"));
+          const bool returns = nb::cast<std::string>(form.attr("kind")) == "functional";
+          const unsigned numbers = nb::cast<bool>(form.attr("tensor_numbers")) ? unsigned{tensor_numbers} : 0;
           const unsigned without_out = numbers | (returns ? functional : updating);
           const Kernels all = kernels_of(declaration, numbers | functional | updating | writing);
           if (all.empty()) continue; // an operator that was defined in Python
@@ -391,12 +394,13 @@ inline void define_fast_path(nanobind::module_& m) {
           if (numbers && signature.tensors + signature.reals >= kMaxOperands) continue; // too many for a Stack
           function->paths.push_back(
               {&signature, kernels_of(declaration, without_out), kernels_of(declaration, numbers | writing),
-               kernels_of(nb::cast<std::string>(path.attr("recorded")), without_out), returns, numbers != 0,
-               kept(path.attr("aten")), kept(path.attr("recorder"))});
+               kernels_of(nb::cast<std::string>(form.attr("recorded").attr("declaration")), without_out), returns,
+               numbers != 0, returns && !numbers ? kept(form.attr("promises").attr("aten")) : nullptr,
+               returns ? kept(form.attr("recorder")) : nullptr});
         }
         return object_of(function);
       },
-      "parameters"_a, "paths"_a, "otherwise"_a.none(), "as_passed"_a, "has_out"_a, "leading"_a = 0);
+      "parameters"_a, "forms"_a, "otherwise"_a.none(), "as_passed"_a, "has_out"_a, "leading"_a = 0);
 }
 
 } // namespace elementwise::python
