@@ -43,7 +43,7 @@ def checks() -> Iterator[Check]:
     """Yield the checks of every device. The checks of a form follow each other."""
     first: dict[str, str] = {}  # the first form of each operator; that of myadd is myadd_out
     for device in devices():
-        for form in sorted((form for form in FORMS if not form.by), key=lambda form: form.operator):  # no derivative
+        for form in sorted((form for form in FORMS if not form.role), key=lambda form: form.operator):  # no derivative
             name = str(form.op.name()).partition("::")[2]
             of = first.setdefault(form.operator, name)
             for dtype in DTYPES:

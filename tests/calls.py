@@ -106,7 +106,7 @@ PUBLIC = {name: getattr(muladd_nb, name) for name in muladd_nb.ops.__all__}
 def _calls():
     functions = {}  # for each operator, by the name of its first form
     for form in FORMS:
-        if form.by:
+        if form.role:
             continue  # a derivative, which the tests of other operators call
         name = form.op.name().removeprefix("muladd_nb::")
         packet = getattr(torch.ops.muladd_nb, form.op.overloadpacket.__name__)

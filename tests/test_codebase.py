@@ -224,7 +224,7 @@ def test_every_operator_has_a_call_and_a_row_in_the_documentation():
         call.form.op._schema.name.replace("::", "::_functional_") for call in calls.OPERATORS if call.writes
     }
     private = {str(schema).replace("_uncast", "") for schema in schemas if schema.name not in functional}
-    private -= {str(form.op._schema) for form in FORMS if form.by}
+    private -= {str(form.op._schema) for form in FORMS if form.role}
     assert {schema.replace("::_", "::") for schema in private} <= public
 
 

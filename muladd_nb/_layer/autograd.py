@@ -59,7 +59,7 @@ def register(form: Form) -> None:
         return
     made = Derivative(form, _partials(form))
     dual = None
-    if value_and_tangent and not form.by:
+    if value_and_tangent and not form.role:
         dual = dual_of(form, value_and_tangent, compiled=not made.is_compiled)
     instead = promises.instead or (None if form.tensor_numbers else _INSTEAD)
     recording.register(form.op, made.rule(dual, promises.node, instead), form)
@@ -75,7 +75,7 @@ def _partials(form: Form) -> dict[str, Partial]:
         return {x: _sum_of(of_x) for x, of_x in parts.items() if of_x}
     of = form.family[()]
     inputs = [*of.kinds]
-    if not form.by:
+    if not form.role:
         return {x: _first(form, form.family[x,]) for x in inputs if (x,) in form.family}
     # A derivative's arguments are the operator's, then the gradients, then, from the second order on, the indices of
     # the arguments that it differentiates with respect to.
@@ -101,11 +101,10 @@ def _reads(form: Form) -> set[str]:
     A second derivative with respect to x and y reads only what both first derivatives read. The operator for a higher
     order learns x and y when it is called, so this returns the union over all pairs.
     """
-    if len(form.by) == 1:
+    if len(form.role) == 1:
         return {*form.reads}
-    first = {
-        one.by[0]: {*one.reads} for one in form.family.values() if len(one.by) == 1 and one.by != VALUE_AND_TANGENT
-    }
+    by_one = [one for one in form.family.values() if len(one.role) == 1 and one.role != VALUE_AND_TANGENT]
+    first = {one.role[0]: {*one.reads} for one in by_one}
     return set().union(*(of_x & of_y for of_x in first.values() for y, of_y in first.items() if y in of_x))
 
 
@@ -163,8 +162,8 @@ def _sum_of(parts: Sequence[tuple[int, Partial]]) -> Partial:
 
 def _next(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]) -> Partial:
     """Return the partial derivative of a derivative with respect to ``x``: a derivative of the next order."""
-    of, order, place = form.family[()], len(form.by), inputs.index(x)
-    before = [inputs.index(form.by[0])] if order == 1 else []
+    of, order, place = form.family[()], len(form.role), inputs.index(x)
+    before = [inputs.index(form.role[0])] if order == 1 else []
     # It is zero if one of the first derivatives does not read x: x * y differentiated twice with respect to x is 0.
     reads_x = [(y,) in form.family and x in form.family[y,].reads for y in inputs]
     if not all(reads_x[at] for at in before):
@@ -224,7 +223,7 @@ def _by_formula(form: Form, inputs: list[str], grads: list[str], by: list[str], 
 
 
 def _refuse(form: Form, cure: str) -> Times:
-    order = len(form.by)
+    order = len(form.role)
     of_order = f"the functor gives derivatives up to order {order}, and one of order {order + 1} is asked for: {cure}"
     return refusing(form.family[()].name, of_order)
 

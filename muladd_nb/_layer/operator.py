@@ -20,7 +20,7 @@ TABLE = f"{namespace}/_operators.py"
 
 SIXTEEN_BITS = (torch.float16, torch.bfloat16)  # kernels compute them in float
 
-# Keys of a form's family for derivatives whose arguments the key does not name.
+# The roles of derivatives that do not name the arguments that they differentiate by.
 VALUE_AND_TANGENT = ("",)
 SECOND, THIRD = ("", ""), ("", "", "")  # the arguments are passed in the call
 
@@ -117,17 +117,20 @@ class Form:
         Whether tensors are broadcast.
     choices
         The values of each int or bool that has few; there is a kernel for each.
+    role
+        What it computes: ``()`` is the operator itself, ``("x",)`` its derivative by x, ``("x", "y")`` several
+        gradients in one pass, ``SECOND`` and ``THIRD`` are derivatives of higher orders, and ``VALUE_AND_TANGENT``
+        computes both in one call. Over rows, a derivative is ``("recorded",)``, ``("gradients",)``, ``("tangent",)`` or
+        ``("second",)``.
     family
-        The operator and its derivatives, which are made from one functor. The key says what a derivative is with
-        respect to: ``()`` is the operator, ``("x",)`` the derivative by x, ``("x", "y")`` several gradients in one
-        pass, ``SECOND`` and ``THIRD`` those of higher orders, and ``VALUE_AND_TANGENT`` computes both in one call.
-    by, reads, constant
-        Only for a derivative. ``by`` is its key in ``family``; ``reads`` names the arguments that it reads besides the
+        The operator and its derivatives, which are made from one functor, by their roles.
+    gradients_of
+        If it returns gradients, each in the shape of an argument: the names of these arguments.
+    reads, constant
+        Only for a derivative of an element-wise operator. ``reads`` names the arguments that it reads besides the
         gradient; ``constant`` is its value, if it is the same for all arguments.
     of_row
-        For an operator over rows (see ``rows.py``): which results and which tensors have one value for each row. The
-        keys of its ``family`` are ``()``, ``("recorded",)``, ``("gradients",)``, ``("tangent",)`` and
-        ``("second",)``, and ``reads`` has the tensors that have a derivative.
+        For an operator over rows (see ``rows.py``): which results and which tensors have one value for each row.
     asks_for_index
         Whether its functor calls ``row.index()``.
     recorder, without_autocast
@@ -146,7 +149,8 @@ class Form:
     of_inputs: tuple[torch.dtype | None, ...] = ()
     broadcasts: bool = False
     choices: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    by: tuple[str, ...] = ()
+    role: tuple[str, ...] = ()
+    gradients_of: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     constant: float | None = None
     family: Mapping[tuple[str, ...], Form] = dataclasses.field(default_factory=dict)
@@ -155,22 +159,15 @@ class Form:
     recorder: Callable[..., Any] | None = None
     without_autocast: Any = None
 
-    @cached_property
-    def gradients_of(self) -> tuple[str, ...]:
-        """The arguments whose gradients it returns, each in the shape of its argument; empty for other forms."""
-        if self.of_row:
-            return self.reads if self.by in (("gradients",), ("second",)) else ()
-        return self.by if len(self.by) > 1 and "" not in self.by else ()
-
     @property
     def recorded(self) -> Form:
         """The form that a recorded call computes. Over rows, it also returns what the gradients read."""
-        return self if self.by else self.family.get(("recorded",), self)
+        return self if self.role else self.family.get(("recorded",), self)
 
     @cached_property
     def called(self) -> Form:
-        """The form that the user calls: a recorded call of an operator over rows computes another form in its place."""
-        return self.family[()] if self.by == ("recorded",) else self
+        """The form that the user calls: the inverse of ``recorded``."""
+        return self.family[()] if self.role == ("recorded",) else self
 
     @cached_property
     def name(self) -> str:
@@ -352,12 +349,13 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
             functional=ops.get((declaration, "functional", tensor_numbers)),
             of_results=_own(x["of_results"]),
             of_inputs=_own(x["of_inputs"]),
-            by=tuple(x["by"]),
+            role=tuple(x["role"]),
+            gradients_of=tuple(x["gradients_of"]),
             reads=tuple(x["reads"]),
             family=family,
             **{name: x[name] for name in alike},
         )
-        family[form.by] = form
+        family[form.role] = form
         forms.append(form)
     return forms
 

@@ -30,7 +30,7 @@ _forms: dict[Any, list[Form]] = {}  # the forms of each packet
 
 def register(form: Form) -> None:
     """Replace the function that resolves a call of the form's packet. Derivatives keep torch's."""
-    if form.by or form.tensor_numbers:
+    if form.role or form.tensor_numbers:
         return
     packet = form.op.overloadpacket
     _forms.setdefault(packet, []).append(form)

@@ -130,12 +130,12 @@ class Derivative:
     def __init__(self, form: Form, partials: Mapping[str, Partial]) -> None:
         self.op, self.partials = form.op, partials
         self.of_c = form.of_c
-        family = {} if form.by else form.family
+        family = {} if form.role else form.family
         # The operator that computes several gradients in one pass. On the CPU it sums those of tensors that were
         # broadcast. Its last argument says which gradients the caller asks for: bit i stands for the i-th. It returns
         # the others too, without elements.
         several = next((one for one in family.values() if one.gradients_of), None)
-        self.by_pass = several.by if several else ()
+        self.by_pass = several.gradients_of if several else ()
         self.one_pass: Any = several and caller(several)
         # The fast paths of these kernels, keyed by the tensors with respect to which they differentiate. Each takes all
         # arguments and the gradient of each result, so there is none if a result is never differentiated. It returns

@@ -55,14 +55,14 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
     def decorate(declared: _Function) -> _Function:
         name = declared.__name__
         by_declaration: dict[str, dict[str, Form]] = {
-            form.declaration: {} for form in forms if form.name == name and not form.by and form.kind != "out"
+            form.declaration: {} for form in forms if form.name == name and not form.role and form.kind != "out"
         }
         changing: dict[str, dict[str, Form]] = {declaration: {} for declaration in by_declaration}
         for form in forms:
             if form.declaration in by_declaration:
                 (changing if form.tensor_numbers else by_declaration)[form.declaration][form.kind] = form
         if not by_declaration:
-            known = sorted({form.name for form in forms if not form.by})
+            known = sorted({form.name for form in forms if not form.role})
             raise ValueError(f"{name}: there is no operator of this name, only {known}")
         kernels = [form for form in forms if form.name == name and isinstance(form, Kernel)]
         if kernels:

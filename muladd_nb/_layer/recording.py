@@ -51,7 +51,6 @@ class Rule:
     instead: str | None = None  # the advice in that error
     materialize: bool = False  # whether missing gradients and tangents are replaced by zeros, unless all are missing
     constants: Sequence[int] = ()  # the indices of results that have no derivative
-    recorded: Form | None = None  # computes a call that is recorded; its last results are only for `save`
     order: Sequence[int] = ()  # the indices of the arguments, in the order in which the function takes them
 
 
@@ -61,7 +60,7 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
     Pass ``form`` for an operator that C++ declared: its calls then take the fast path if they can.
     """
     several = len(private.results(op)) > 1
-    apply = _function(op, rule, form.name if form else name(op))
+    apply = _function(op, rule, form)
     refuse_transforms, refuse_tangents = private.TRANSFORMS.refusal(name(op)), private.FORWARD_MODE.refusal(name(op))
     at_this_level = refuse_transforms or private.record_at_this_level
     in_forward_mode = None if refuse_transforms or refuse_tangents else rule.in_forward_mode
@@ -70,7 +69,7 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
         form.recorder, form.without_autocast = apply, without_autocast
     redispatch = by_position(private.redispatch(op), op, leading=1)
     uncast, compute = by_position(without_autocast, op), redispatch
-    if recorded := rule.recorded:
+    if form and (recorded := form.recorded) is not form:
         compute = by_position(private.redispatch(recorded.op), recorded.op, leading=1)
         # Looked up in each call, because this form is registered later than the operator whose calls it computes.
         uncast = by_position(lambda *args, **kwargs: recorded.without_autocast(*args, **kwargs), recorded.op)
@@ -105,11 +104,11 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
     implement(op, with_fast_path(kernel if is_plain else kernel_with_defaults, form), "Autograd", with_keyset=True)
 
 
-def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
+def _function(op: Any, rule: Rule, form: Form | None) -> Callable[..., Any]:
     """Return a function that applies the ``autograd.Function``. It takes what ``forward`` does."""
-    count = len(private.results(op))
+    op_name, count = form.name if form else name(op), len(private.results(op))
     several = count > 1
-    is_tuple = several or rule.recorded is not None  # whether the kernel's function returns a tuple
+    is_tuple = several or (form is not None and form.recorded is not form)  # whether the kernel returns a tuple
     names = checked_arguments(op)
     refused = [(names.index(argument), argument) for argument in rule.without]
     reordered: Callable[[Any], tuple[Any, ...]] = tuple

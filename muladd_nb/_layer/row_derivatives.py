@@ -22,14 +22,14 @@ from .rows import are_of_row, count_reduced, most_dims
 
 def register(form: Form) -> None:
     """Register the derivative of an operator over rows that returns its results, or register that it has none."""
-    operator, by = form.family[()], form.by[0] if form.by else ""
+    operator, role = form.family[()], "".join(form.role)
     if ("gradients",) not in form.family or ("tangent",) not in form.family or not operator.promises.differentiable:
         derivative.none(form.op)
         return
     rules = _Rules(form)
-    vjp, jvp = rules.choose(by)
+    vjp, jvp = rules.choose(role)
     count = len(form.kinds)
-    is_forward = by in ("", "recorded")
+    is_forward = role in ("", "recorded")
     read = rules.read_results if is_forward else ()
     # Autograd keeps the tensors, and the node keeps the other arguments.
     arguments_at = sorted([*form.inputs.values(), *(form.numbers.values() if form.tensor_numbers else ())])
@@ -61,7 +61,6 @@ def register(form: Form) -> None:
         vjp_by_fast_path=_by_fast_path(rules, kept_at) if is_forward else None,
         without=[x for x, dtype in operator.own.items() if dtype.is_floating_point],
         constants=[i for i in range(len(form.of_results)) if i not in form.of_c] if is_forward else (),
-        recorded=None if by else operator.family.get(("recorded",)),
         node=operator.promises.node if is_forward else None,
         materialize=True,
     )
@@ -105,7 +104,7 @@ class _Rules:
     def __init__(self, form: Form) -> None:
         self.form, self.operator = form, form.family[()]
         self.gradients, self.tangents = form.family["gradients",], form.family["tangent",]
-        self.tensors = self.gradients.reads
+        self.tensors = self.gradients.gradients_of
         self.count = len(self.operator.kinds)
         self.end = self.count + len(self.operator.of_c)  # the arguments from `count` to `end` are gradients
         self.places = [[*self.operator.kinds].index(x) for x in self.tensors]
@@ -114,15 +113,15 @@ class _Rules:
         names = [(x[: len("softmax__")], x) for x in self.gradients.kinds]
         self.read_results = [first[kind] + int(x.removeprefix(kind)) for kind, x in names if kind in first]
 
-    def choose(self, by: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def choose(self, role: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """Return the rules for reverse mode and forward mode."""
         name = self.operator.name
-        if by == "gradients":
+        if role == "gradients":
             return self.vjp_of_gradients, self.jvp_of_gradients
-        if by == "tangent":
+        if role == "tangent":
             sentence = "an operator over rows has no tangent of a tangent: take reverse mode for one of the two"
             return self.vjp_of_tangent, refusing(name, sentence)
-        if by == "second":
+        if role == "second":
             refuse = refusing(name, "the functor gives derivatives up to order 2, and one of order 3 is asked for")
             return refuse, refuse
         return self.vjp, self.jvp

@@ -43,7 +43,7 @@ def register(form: Form) -> None:
         result = form.call(*moved, **numbers)
         if form.gradients_of:
             return _gradients(info, form, in_dims, args, result)
-        if form.by == VALUE_AND_TANGENT and all(in_dims[place] is None for place in operator.inputs.values()):
+        if form.role == VALUE_AND_TANGENT and all(in_dims[place] is None for place in operator.inputs.values()):
             # Only the tangents have a batch dimension, as in jacfwd. Then the value has no batch dimension.
             return (operator.call(*args[: len(operator.kinds)]), result[1]), (None, 0)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0

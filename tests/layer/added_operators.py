@@ -30,7 +30,7 @@ def of_tensors(function, args):
     return [function(x) if torch.is_tensor(x) else x for x in args]
 
 
-WRITING = [form for form in FORMS if form.operator in CASES and form.kind in ("writing", "out") and not form.by]
+WRITING = [form for form in FORMS if form.operator in CASES and form.kind in ("writing", "out") and not form.role]
 
 
 @pytest.mark.parametrize("form", WRITING, ids=lambda form: form.op.name())

@@ -13,7 +13,7 @@ REQUIRED = inspect.Parameter.empty
 
 def public_function(name):
     """Return the public function of an operator: with the arguments of its schema, and ``out`` if a form has it."""
-    forms = [form for form in FORMS if form.operator == name and not form.by]
+    forms = [form for form in FORMS if form.operator == name and not form.role]
     parameters = [
         inspect.Parameter(
             x.name,

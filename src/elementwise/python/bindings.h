@@ -64,9 +64,10 @@ void define_module(nanobind::module_& m) {
   //   asks_for_index          whether its functor calls row.index()
   // and for a derivative:
   //   of                      the declaration of the operator that it is a derivative of
-  //   by                      the arguments that it is with respect to; an empty string for one whose index is passed
+  //   role                    the arguments that it is with respect to; an empty string for one whose index is passed
   //                           in the call, or once for value and tangent; over rows, which derivative it is
-  //   reads                   the arguments that it reads, besides the gradient; over rows, those with a derivative
+  //   gradients_of            if it returns gradients in the shapes of arguments, these arguments
+  //   reads                   the arguments that it reads, besides the gradient; not over rows
   //   constant                its value, if it is a constant
   m.def("operators", [] {
     using Names = std::vector<std::string>;
@@ -79,22 +80,23 @@ void define_module(nanobind::module_& m) {
         for (const int32_t dtype : dtypes) names.push_back(dtype == kOfC ? "" : contract::dtype_name(dtype));
         return names;
       };
-      Names by, read;
+      Names role, gradients_of, reads;
       std::string of;
       std::optional<double> constant;
       if constexpr (requires { typename Op::Of; }) {
         const Signature& base = Op::Of::signature;
         of = base.declaration;
         if constexpr (Op::is_over_rows) {
-          by.emplace_back(rows::kRoles[static_cast<int>(Op::role)]);
-          for (size_t t = 0; t + 1 < Op::places.size(); t++) read.emplace_back(base.arguments[Op::places[t]].name);
+          role.emplace_back(rows::kRoles[static_cast<int>(Op::role)]);
         } else {
-          for (const int place : Op::by) by.emplace_back(place < 0 ? "" : base.arguments[place].name);
-          const Reads reads = reads_of<typename Op::Of>(Op::by);
+          for (const int place : Op::by) role.emplace_back(place < 0 ? "" : base.arguments[place].name);
+          const Reads found = reads_of<typename Op::Of>(Op::by);
           for (int i = 0; i < base.count; i++)
-            if (reads.arguments >> i & 1) read.emplace_back(base.arguments[i].name);
-          if (!reads.arguments && Op::Of::Kernel::kResults == 1) constant = reads.constant;
+            if (found.arguments >> i & 1) reads.emplace_back(base.arguments[i].name);
+          if (!found.arguments && Op::Of::Kernel::kResults == 1) constant = found.constant;
         }
+        for (int k = 0; described.like && k < Op::Kernel::kResults; k++)
+          gradients_of.emplace_back(base.arguments[described.like[k]].name);
       }
       nanobind::dict record;
       record["declaration"] = std::string(Op::signature.declaration);
@@ -129,8 +131,9 @@ void define_module(nanobind::module_& m) {
           record["asks_for_index"] = finds_index(typename Op::Kernel{});
       }
       record["of"] = of;
-      record["by"] = by;
-      record["reads"] = read;
+      record["role"] = role;
+      record["gradients_of"] = gradients_of;
+      record["reads"] = reads;
       record["constant"] = constant;
       all.append(record);
     });

@@ -143,9 +143,9 @@ class Case:
             if self.forms[0].promises.differentiable:
                 by_formula = inspect.signature(formula).parameters if formula else ()
                 family = self.forms[0].family
-                by_functor = {by[0] for by in family if len(by) == 1}
+                by_functor = {role[0] for role in family if len(role) == 1}
                 if self.is_over_rows:
-                    by_functor = {*family["gradients",].reads} if ("gradients",) in family else ()
+                    by_functor = {*family["gradients",].gradients_of} if ("gradients",) in family else ()
                 names = {*names, *by_formula, *by_functor}
             self.differentiable = [name for name, x in zip(self.names, args, strict=True) if is_float(x)]
             self.differentiable = [name for name in self.differentiable if name in names and not self.writes]
