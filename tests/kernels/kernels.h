@@ -1,11 +1,13 @@
-// Operators with operands of several dtypes, several results, optional tensors, and derivatives, for mixed.cpp.
+// The operators that kernels.cpp tests: this package's arithmetic, operands of several dtypes, several results,
+// optional tensors, and derivatives.
 #pragma once
 
 #include <cmath>
 
 #include "elementwise/operator.h"
+#include "functors.h"
 
-namespace mixed::inline ELEMENTWISE_TARGET {
+namespace tested::inline ELEMENTWISE_TARGET {
 
 using elementwise::Results;
 
@@ -18,7 +20,9 @@ struct Keep {
 struct Quantize {
   template <class C>
   ELEMENTWISE_FUNCTION int8_t operator()(C x, C scale) const {
-    return static_cast<int8_t>(std::rint(x * scale));
+    const C y = std::rint(x * scale);
+    const C above = y > -128 ? y : C(-128); // NaN, too
+    return static_cast<int8_t>(above < 127 ? above : C(127));
   }
 };
 struct Both {
@@ -40,14 +44,18 @@ struct Shift {
   }
 };
 
-} // namespace mixed::inline ELEMENTWISE_TARGET
+} // namespace tested::inline ELEMENTWISE_TARGET
 
-namespace mixed {
+namespace tested {
 
 using elementwise::differentiable, elementwise::functional, elementwise::Operator;
 
 // clang-format off
 using Operators = elementwise::List<
+    Operator<"muladd(Tensor a, Tensor b, float c)", muladd_nb::MulAdd, functional | differentiable>,
+    Operator<"muladd.Tensor(Tensor a, Tensor b, Tensor c)", muladd_nb::MulAdd, functional | differentiable>,
+    Operator<"mul(Tensor a, Tensor b)", muladd_nb::Mul, functional>,
+    Operator<"add(Tensor a, Tensor b)", muladd_nb::Add, functional>,
     Operator<"keep(Tensor x, Tensor keep, float scale)", Keep, functional | differentiable>,
     Operator<"quantize(Tensor x, float scale)", Quantize, functional>,
     Operator<"both(Tensor a, Tensor b)", Both, functional | differentiable>,
@@ -56,4 +64,4 @@ using Operators = elementwise::List<
 >;
 // clang-format on
 
-} // namespace mixed
+} // namespace tested

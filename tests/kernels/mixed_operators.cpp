@@ -1,4 +1,0 @@
-#include "elementwise/elementwise.h"
-#include "mixed.h"
-
-ELEMENTWISE_OPERATORS(mixed, mixed::Operators)
