@@ -419,7 +419,7 @@ def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
 def test_a_derivative_is_that_of_the_formula_only_where_inductor_compiles_it():
     """Eager mode uses the kernels' derivative, which is twice as large here, so that the test can tell them apart."""
     by_x = defined("_tripled_by_x", "Tensor x, Tensor grad", lambda x, grad: 6 * grad)
-    form = Form("_tripled_by_x(Tensor x, Tensor grad)", "functional", by_x, tuple(DTYPES), Elementwise(), by=("x",))
+    form = Form("_tripled_by_x(Tensor x, Tensor grad)", "functional", by_x, tuple(DTYPES), Elementwise(), role=("x",))
     op = defined("tripled", "Tensor x", lambda x: 3 * x, {("x",): form}, formula=lambda x: 3 * x, fused="formula")
     x = torch.ones(40, requires_grad=True)
     for backend, expected in ((None, 6.0), ("aot_eager", 6.0), ("inductor", 3.0)):
