@@ -40,7 +40,7 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
     shardings: list[tuple[list[Placement | None], dict[str, Placement | None]]] = []
     results = len(form.of_results)
     for placement in alike:
-        placed = {name: _placement_of(x, placement, shape) for name, x in inputs.items()}
+        placed = {name: _placement_of(x.shape, placement, shape) for name, x in inputs.items()}
         if None not in placed.values():
             of_results = _of_gradients(form, args, placed, placement) if form.gradients_of else [placement] * results
             shardings.append((of_results, placed))
@@ -65,25 +65,20 @@ def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement
     reduced, of_row = rows.reduced(form, args, shape), rows.are_of_row(form, args)
     others = [dim for dim in range(len(shape)) if dim not in reduced]
     for sharded in (None, *(others[:-1] if form.asks_for_index else others)):
+        whole: Placement = Replicate() if sharded is None else Shard(sharded)
 
-        def placed(name: str, sharded: int | None = sharded) -> Placement:
-            missing = len(shape) - len(shapes[name])
-            dim = -1 if sharded is None else sharded - missing
-            if dim < 0 or (shapes[name][dim] == 1 and shape[dim + missing] != 1):
-                return Replicate()
-            return Shard(dim - (of_row[name] and dim > reduced.start - missing))
+        def without_reduced(lacks: bool, placement: Any, sharded: int | None = sharded) -> Placement:
+            # What has one value for each row lacks the reduced dimension, which `shapes` has.
+            shifts = lacks and sharded is not None and sharded > reduced.start and placement.is_shard()
+            return Shard(placement.dim - 1) if shifts else placement
 
-        inputs = {name: placed(name) for name in shapes}
+        inputs = {x: without_reduced(of_row[x], _placement_of(own, whole, shape)) for x, own in shapes.items()}
         results: list[Placement | None]
         if form.gradients_of:
-            results = _of_gradients(form, args, inputs, Replicate() if sharded is None else Shard(sharded))
-        elif sharded is None:
-            results = [Replicate()] * len(form.of_results)
+            results = _of_gradients(form, args, inputs, whole)
         else:
-            results = [
-                Shard(sharded - (len(own) < len(shape) and sharded > reduced.start))
-                for own in rows.result_shapes(form, args, shape)
-            ]
+            owns = rows.result_shapes(form, args, shape)
+            results = [without_reduced(len(own) < len(shape), whole) for own in owns]
         yield results, inputs
 
 
@@ -98,14 +93,14 @@ def _of_gradients(
     ]
 
 
-def _placement_of(x: Any, placement: Placement, shape: Sequence[int]) -> Placement | None:
+def _placement_of(own: Sequence[int], placement: Placement, shape: Sequence[int]) -> Placement | None:
     """Return the placement of a tensor that is broadcast to ``shape`` if the result has ``placement``, or None."""
-    if x.shape == shape or placement.is_replicate():
+    if own == shape or placement.is_replicate():
         return placement
     if type(placement) is not Shard or placement.dim < 0 or placement.dim >= len(shape):
         return None
-    dim = placement.dim - (len(shape) - x.ndim)
-    repeated = dim < 0 or (x.shape[dim] == 1 and shape[placement.dim] != 1)
+    dim = placement.dim - (len(shape) - len(own))
+    repeated = dim < 0 or (own[dim] == 1 and shape[placement.dim] != 1)
     return Replicate() if repeated else Shard(dim)
 
 
@@ -155,7 +150,7 @@ def _beside(form: Form, args: Sequence[Any], targets: Mapping[str, DTensor]) -> 
             )
     placements = {}
     for x_name, x in form.given(args).items():
-        of_x = [_placement_of(x, placement, out.shape) for placement in out.placements]
+        of_x = [_placement_of(x.shape, placement, out.shape) for placement in out.placements]
         placements[x_name] = [placement for placement in of_x if placement is not None]
         if None in of_x:
             raise RuntimeError(

@@ -39,7 +39,7 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
     def lower(*args: Any, **kwargs: Any) -> Any:
         program = inductor.now.graph
         call = program.current_node
-        places = _Places(inductor.storage, call.graph)
+        locations = _Locations(inductor.storage, call.graph)
         written: list[Any] = []
         targets: list[Node] = []
 
@@ -55,10 +55,10 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
             if isinstance(program, inductor.branch):  # views of a clone are not known to be views of x here
                 return None
             # Two targets may be one node, because Inductor removes clones. Each needs its own memory.
-            if sum(places.of(other).may_overlap(places.of(node)) for other in targets) > 1:
+            if sum(locations.of(other).may_overlap(locations.of(node)) for other in targets) > 1:
                 return None
             results = _results(call, len(written))
-            copies = _copies(places, call, node, results, is_kernel=is_kernel)
+            copies = _copies(locations, call, node, results, is_kernel=is_kernel)
             if copies is None:
                 return None
             realized = inductor.realized(x)
@@ -68,7 +68,7 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
             for copy in copies:  # each now copies a tensor onto itself, and Inductor drops it
                 copy.args = (copy.args[0], copy.args[0])
             for result in results:
-                places.share(result, node)
+                locations.share(result, node)
             return x if realized is x.data else inductor.TensorBox(realized)
 
         given, nodes = [*complete(op, args, kwargs)], complete(op, call.args, call.kwargs)
@@ -96,13 +96,13 @@ def _values(node: Any) -> Any:
     return node.meta["val"] if isinstance(node, Node) else None
 
 
-class _Place(NamedTuple):
-    """Where the elements of a tensor are: in which memory, and with which layout, if that is known."""
+class _Location(NamedTuple):
+    """The memory that the elements of a tensor are in, and their layout there, if it is known."""
 
     memory: Any
     layout: tuple[tuple[Any, ...], tuple[Any, ...], Any] | None  # shape, strides and offset
 
-    def may_overlap(self, other: _Place) -> bool:
+    def may_overlap(self, other: _Location) -> bool:
         """Return whether both may share an element."""
         if self.memory is None or self.memory != other.memory:
             return False
@@ -119,8 +119,8 @@ class _Place(NamedTuple):
         return begin, begin + (0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)))
 
 
-class _Places:
-    """The places of the tensors of a program."""
+class _Locations:
+    """The locations of the tensors of a program."""
 
     def __init__(self, storage: Callable[[Node], Any], graph: Graph) -> None:
         self._storage = storage
@@ -128,11 +128,11 @@ class _Places:
         # the graph, because other packages with a copy of this file may write in the same program.
         self._of_results: dict[Any, tuple[Any, Any]] = vars(graph).setdefault("elementwise_written", {})
 
-    def of(self, x: Any) -> _Place:
-        """Return the place of a tensor. Anything else has no memory."""
+    def of(self, x: Any) -> _Location:
+        """Return the location of a tensor. Anything else has no memory."""
         memory = self._storage(x) if isinstance(x, Node) else None
         if memory is None:
-            return _Place(None, None)
+            return _Location(None, None)
         tensor = x.meta["val"]
         shape, strides = tuple(map(_expression, tensor.shape)), tuple(map(_expression, tensor.stride()))
         offset = _expression(tensor.storage_offset())
@@ -142,7 +142,7 @@ class _Places:
         while memory in self._of_results:
             memory, by = self._of_results[memory]
             offset = None if by is None or offset is None else offset + by
-        return _Place(memory, None if offset is None else (shape, strides, offset))
+        return _Location(memory, None if offset is None else (shape, strides, offset))
 
     def share(self, result: Node, target: Node) -> None:
         """Note that a result is in the memory of the tensor that it was written to."""
@@ -166,23 +166,23 @@ def _expression(size: Any) -> Any:
     return size if type(size) is int else size.node.expr
 
 
-def _copies(places: _Places, call: Node, target: Node, results: list[Node], *, is_kernel: bool) -> list[Node] | None:
+def _copies(locations: _Locations, call: Node, target: Node, results: list[Node], *, is_kernel: bool) -> list[Node] | None:
     """Return the copies that become unnecessary if a call writes into its argument, or None if it must not."""
-    here = places.of(target)
+    here = locations.of(target)
 
     def touches(x: Any) -> bool:
-        return places.of(x).may_overlap(here)
+        return locations.of(x).may_overlap(here)
 
     read: list[Node] = []  # one entry for each time that the memory is read
     torch.fx.node.map_arg((call.args, call.kwargs), lambda x: read.append(x) if touches(x) else None)
     # An element-wise operator may read the elements that it writes to.
-    if here.memory is None or (len(read) > 1 and (is_kernel or any(places.of(x) != here for x in read))):
+    if here.memory is None or (len(read) > 1 and (is_kernel or any(locations.of(x) != here for x in read))):
         return None
-    made = {places.of(x).memory for x in results}
+    made = {locations.of(x).memory for x in results}
     nodes = [*call.graph.nodes]
-    is_input = any(x.op in ("placeholder", "get_attr") and places.of(x).memory == here.memory for x in nodes)
+    is_input = any(x.op in ("placeholder", "get_attr") and locations.of(x).memory == here.memory for x in nodes)
     later = nodes[nodes.index(call) + 1 :]
-    takes = [any(places.of(y).memory in made for y in x.all_input_nodes) for x in later]
+    takes = [any(locations.of(y).memory in made for y in x.all_input_nodes) for x in later]
     copies: list[Node] = []
     is_overwritten = False
     for i, x in enumerate(later):
@@ -190,13 +190,13 @@ def _copies(places: _Places, call: Node, target: Node, results: list[Node], *, i
         if not (reads or takes[i]) or x.target is getitem or private.is_view(x.target):
             continue  # a view counts where it is used
         if x.target is _COPY and touches(x.args[0]):
-            if places.of(x.args[1]).memory in made and _is_there(places, results[0], target, x):
+            if locations.of(x.args[1]).memory in made and _is_there(locations, results[0], target, x):
                 copies.append(x)
                 is_overwritten = True
                 continue
             if any(takes[i:]) or (touches(x.args[1]) and not is_overwritten):
                 return None
-            is_overwritten = is_overwritten or places.of(x.args[0]) == here
+            is_overwritten = is_overwritten or locations.of(x.args[0]) == here
         elif private.is_mutable(x.target) or (reads and not is_overwritten):
             return None
         elif is_input and takes[i] and x.op == "output":
@@ -204,9 +204,9 @@ def _copies(places: _Places, call: Node, target: Node, results: list[Node], *, i
     return copies if is_overwritten or not is_input else None
 
 
-def _is_there(places: _Places, result: Node, target: Node, copy: Node) -> bool:
+def _is_there(locations: _Locations, result: Node, target: Node, copy: Node) -> bool:
     """Return whether a copy of the result, or of a view of all of it, would change nothing after a write in place."""
-    made, here, to, what = (places.of(x).layout for x in (result, target, *copy.args[:2]))
+    made, here, to, what = (locations.of(x).layout for x in (result, target, *copy.args[:2]))
     if made is None or here is None or to is None or what is None:
         return False
     if copy.args[1] is result and to == here:
