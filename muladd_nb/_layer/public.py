@@ -54,28 +54,22 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
 
     def decorate(declared: _Function) -> _Function:
         name = declared.__name__
-        by_declaration: dict[str, dict[str, Form]] = {
-            form.declaration: {} for form in forms if form.name == name and not form.role and form.kind != "out"
-        }
-        changing: dict[str, dict[str, Form]] = {declaration: {} for declaration in by_declaration}
-        for form in forms:
-            if form.declaration in by_declaration:
-                (changing if form.tensor_numbers else by_declaration)[form.declaration][form.kind] = form
-        if not by_declaration:
+        of_name = [form for form in forms if form.name == name and not form.role and form.kind != "out"]
+        declarations = dict.fromkeys(form.declaration for form in of_name)
+        if not declarations:
             known = sorted({form.name for form in forms if not form.role})
             raise ValueError(f"{name}: there is no operator of this name, only {known}")
-        kernels = [form for form in forms if form.name == name and isinstance(form, Kernel)]
+        kernels = [form for form in of_name if isinstance(form, Kernel)]
         if kernels:
-            return _made(declared, [], kernels, _caller_of_kernel(kernels[0], declared), has_out=False)
-        # An argument that an operator updates may be called out, too.
-        has_out = "out" in inspect.signature(declared).parameters and not any(
-            "updating" in by_kind for by_kind in by_declaration.values()
-        )
-        _check_out(name, by_declaration, inspect.signature(declared).parameters["out"] if has_out else None)
+            return _made(declared, kernels, _caller_of_kernel(kernels[0], declared), has_out=False)
         callers = [
-            _Caller(name, by_kind, changing[declaration], len(by_declaration) > 1)
-            for declaration, by_kind in by_declaration.items()
+            _Caller(name, [form for form in forms if form.declaration == declaration], len(declarations) > 1)
+            for declaration in declarations
         ]
+        # An argument that an operator updates may be called out, too.
+        out = inspect.signature(declared).parameters.get("out")
+        has_out = out is not None and not any("updating" in caller.by_kind for caller in callers)
+        _check_out(callers, out if has_out else None)
 
         def otherwise(*args: Any) -> Any:
             *inputs, out = args if has_out else (*args, None)
@@ -90,10 +84,7 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
                     return caller(inputs, out)
             return callers[0](inputs, out)
 
-        # C++ lists the functional form before the others.
-        first = [next(iter(by_kind.values())) for by_kind in by_declaration.values()]
-        returning = [form for form in first if form.kind == "functional"]
-        public_function = _made(declared, first, returning, otherwise, has_out=has_out)
+        public_function = _made(declared, [caller.form for caller in callers], otherwise, has_out=has_out)
         return public_function
 
     return decorate
@@ -101,17 +92,16 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
 
 def _made(
     declared: _Function,
-    in_fast_path: Sequence[Form],
-    returning: Sequence[Form | Kernel],
+    forms: Sequence[Form],
     otherwise: Callable[..., Any],
     *,
     has_out: bool,
 ) -> _Function:
-    """Return the public function with the signature of ``declared``.
+    """Return the public function with the signature of ``declared``. It has one of ``forms`` for each declaration.
 
     ``otherwise`` takes all arguments by position, for calls that the shorter paths decline. A compiled program checks
     at each call that the values that Dynamo read have not changed, which takes 1.4 us for all that ``otherwise`` reads.
-    So if numbers are constants and there is no ``out``, compiled programs call an operator of ``returning`` directly.
+    So if numbers are constants and there is no ``out``, compiled programs call an operator that returns directly.
     """
     parameters = inspect.signature(declared).parameters.values()
     names = [x.name for x in parameters]
@@ -120,11 +110,13 @@ def _made(
     without_out = (None,) if "out" in presets and has_out else ()
     count = len(names) - len(without_out)
     plain = tuple(
-        (x.call, tuple(x.numbers.values()), tuple(x.required.values())) for x in returning if without_out or not has_out
+        (x.call, tuple(x.numbers.values()), tuple(x.required.values()))
+        for x in forms
+        if x.kind in ("functional", "kernel") and (without_out or not has_out)
     )
     in_c = _C.fast_path(
         [(x, x in presets, presets.get(x), x not in positional) for x in names],
-        in_fast_path,
+        forms,
         otherwise,
         declared,
         has_out=has_out,
@@ -169,25 +161,25 @@ def _caller_of_kernel(kernel: Kernel, declared: Callable[..., Any]) -> Callable[
     return checked
 
 
-def _check_out(name: str, by_declaration: dict[str, dict[str, Form]], out: inspect.Parameter | None) -> None:
+def _check_out(callers: Sequence[_Caller], out: inspect.Parameter | None) -> None:
     """Raise ``ValueError`` unless each overload has the forms that a signature with this ``out`` needs."""
-    for declaration, by_kind in by_declaration.items():
-        if out is not None and "writing" not in by_kind:
-            raise ValueError(f"{name}: out needs a form of {declaration} that writes, but its entry has none")
-        if (out is None or out.default is None) and "writing" in by_kind and "functional" not in by_kind:
-            raise ValueError(f"{name}: {declaration} only writes, so out must not have a default")
+    for caller in callers:
+        declaration, writes = caller.form.declaration, "writing" in caller.by_kind
+        if out is not None and not writes:
+            raise ValueError(f"{caller.name}: out needs a form of {declaration} that writes, but its entry has none")
+        if (out is None or out.default is None) and writes and "functional" not in caller.by_kind:
+            raise ValueError(f"{caller.name}: {declaration} only writes, so out must not have a default")
 
 
 class _Caller:
-    """Calls the forms of one declaration. Those of ``changing`` take numbers as tensors, for compiled programs."""
+    """Calls the forms of one declaration. In compiled programs, those of ``changing`` take numbers as tensors."""
 
-    def __init__(self, name: str, by_kind: dict[str, Form], changing: dict[str, Form], is_one_of_several: bool) -> None:
+    def __init__(self, name: str, forms: Sequence[Form], is_one_of_several: bool) -> None:
         self.name = name
-        self.by_kind = by_kind
-        self.calls = {kind: form.call for kind, form in by_kind.items()}
-        self.changing = {kind: form.call for kind, form in changing.items()}
-        self.form = by_kind.get("functional") or by_kind.get("updating") or by_kind["writing"]
-        form = self.form
+        self.by_kind = {form.kind: form for form in forms if not form.tensor_numbers}
+        self.calls = {kind: form.call for kind, form in self.by_kind.items()}
+        self.changing = {form.kind: form.call for form in forms if form.tensor_numbers}
+        self.form = form = forms[0]  # C++ lists the functional form before the one that writes
         self.inputs, self.numbers, self.integers, self.sizes = form.inputs, form.numbers, form.integers, form.sizes
         # Read now, because before Python 3.12 Dynamo cannot trace the first read of a cached_property.
         _ = self.form.required, self.form.name
