@@ -23,7 +23,7 @@ from ._library import check_is_first
 from .kernel import Kernel
 from .operator import Form, complete
 
-# For one mesh dimension: the placements of the results, and those of the arguments.
+# The placements of the results and of the arguments, along one dimension of the mesh.
 _Sharding = tuple[list[Placement | None], list[Placement | None]]
 
 
@@ -33,7 +33,7 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
     if form.of_row:
         found = _over_rows(form, complete(form.op, args, numbers))
         return [(of_results, [of.get(x) for x in order]) for of_results, of in found]
-    # Includes the inputs' own placements: parameters under both FSDP and tensor parallelism have special ones.
+    # We try the inputs' own placements, too: parameters under both FSDP and tensor parallelism have special ones.
     own = [placement for x in inputs.values() for placement in x.placements if not placement.is_partial()]
     shape = torch.broadcast_shapes(*(x.shape for x in inputs.values()))
     alike = dict.fromkeys([Replicate(), *(Shard(dim) for dim in range(len(shape))), *own])

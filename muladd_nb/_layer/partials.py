@@ -50,7 +50,7 @@ class Partial(NamedTuple):
     constant: float | None = None  # its value, if that does not depend on the arguments
 
 
-# Shape and strides of a tensor that is not saved. A plain tuple, because that is the fastest to make in a small call.
+# The shape and strides of a tensor that is not saved. A plain tuple is the fastest to make in a small call.
 Layout = tuple[Sequence[int], Sequence[int]]
 
 
@@ -389,7 +389,7 @@ class Derivative:
         tangents = {x: t for x, t in zip(self.arguments, of_arguments, strict=True) if t is not None}
         plan: _Plan = self.plans[self.compiles_formula(), tuple(x in tangents for x in self.order)]
         values = _values(saved, tensors, numbers)
-        # Everything that some derivative reads, so that a tangent requires grad in the same cases as ATen's.
+        # We pass everything that some derivative reads, so that a tangent requires grad in the same cases as ATen's.
         read = {x: value for x, value in values.items() if x in self.read_by_partials}
         if not self.gradient_form:
             are_wanted, shape = [True] * self.n, likes[0][0]

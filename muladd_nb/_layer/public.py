@@ -181,7 +181,7 @@ class _Caller:
         self.changing = {form.kind: form.call for form in forms if form.tensor_numbers}
         self.form = form = forms[0]  # C++ lists the functional form before the one that writes
         self.inputs, self.numbers, self.integers, self.sizes = form.inputs, form.numbers, form.integers, form.sizes
-        # Read now, because before Python 3.12 Dynamo cannot trace the first read of a cached_property.
+        # We read these now, because before Python 3.12 Dynamo cannot trace the first read of a cached_property.
         _ = self.form.required, self.form.name
         self.expected = "a real number or a tensor" if is_one_of_several else "a real number"
 

@@ -71,7 +71,7 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
     uncast, compute = by_position(without_autocast, op), redispatch
     if form and (recorded := form.recorded) is not form:
         compute = by_position(private.redispatch(recorded.op), recorded.op, leading=1)
-        # Looked up in each call, because this form is registered later than the operator whose calls it computes.
+        # We look it up in each call, because this form is registered later than the operator whose calls it computes.
         uncast = by_position(lambda *args, **kwargs: recorded.without_autocast(*args, **kwargs), recorded.op)
 
     def kernel(keyset: Any, *args: Any) -> Any:

@@ -115,16 +115,13 @@ class _Rules:
 
     def choose(self, role: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """Return the rules for reverse mode and forward mode."""
-        name = self.operator.name
-        if role == "gradients":
-            return self.vjp_of_gradients, self.jvp_of_gradients
-        if role == "tangent":
-            sentence = "an operator over rows has no tangent of a tangent: take reverse mode for one of the two"
-            return self.vjp_of_tangent, refusing(name, sentence)
-        if role == "second":
-            refuse = refusing(name, "the functor gives derivatives up to order 2, and one of order 3 is asked for")
-            return refuse, refuse
-        return self.vjp, self.jvp
+        no_tangent = "an operator over rows has no tangent of a tangent: take reverse mode for one of the two"
+        no_third = "the functor gives derivatives up to order 2, and one of order 3 is asked for"
+        return {
+            "gradients": (self.vjp_of_gradients, self.jvp_of_gradients),
+            "tangent": (self.vjp_of_tangent, refusing(self.operator.name, no_tangent)),
+            "second": (refusing(self.operator.name, no_third),) * 2,
+        }.get(role, (self.vjp, self.jvp))
 
     def vjp(self, needs: Any, saved: Sequence[Any], *grads: Tensor) -> Any:
         args, read = saved[: self.count], saved[self.count :]

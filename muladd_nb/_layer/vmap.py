@@ -62,9 +62,10 @@ def _over_rows(form: Form) -> Callable[..., Any]:
         sample = list(args)
         for name, x in given.items():
             sample[form.inputs[name]] = SimpleNamespace(shape=_one(x.shape, of[name]))
-        # Raises an error if a sample is refused outside of vmap.
+        # This raises an error if a sample is refused outside of vmap.
         dims = max(map(len, rows.aligned(form, sample).values()))
-        # One dimension more than a row has, so that row.index() of a single row is 0, and not its index in the batch.
+        # A sample gets a dimension before its row, so that row.index() of a single row is 0, and not its index in the
+        # batch.
         count = rows.count_reduced(form, args)
         rank = max(dims, count + 1)
         expands = form.gradients_of or {*of.values()} == {None}  # in the second case, only out is batched
