@@ -162,7 +162,7 @@ def _check_shape_of_target(
 
 
 def _check_sizes(expected: Sequence[Any], got: Sequence[Any], sentence: Callable[[], str]) -> None:
-    # torch._check makes a comparison of symbolic sizes an assertion of the compiled program. `if` would specialize it.
+    # For symbolic sizes, torch._check adds an assertion to the compiled program. `if` would specialize the program.
     torch._check(len(expected) == len(got), sentence)
     for size, other in zip(expected, got, strict=True):
         torch._check(size == other, sentence)

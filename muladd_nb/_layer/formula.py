@@ -88,7 +88,7 @@ class Formula:
         results: Sequence[tuple[Sequence[int], torch.dtype] | None],
     ) -> list[Tensor | None]:
         """Return the tangent of each result. ``results`` has their shapes and dtypes."""
-        # We use this level of forward mode: torch.func would open another one, which it cannot do while an operator runs.
+        # We use this level of forward mode, because torch.func cannot open another one while an operator runs.
         duals = {x: forward_ad.make_dual(values[x], tangent, level=0) for x, tangent in tangents.items()}
         likes = [x and SimpleNamespace(shape=x[0], dtype=x[1]) for x in results]  # None for a result of integers
         computed = self.compute(likes, {**values, **duals})

@@ -166,7 +166,9 @@ def _expression(size: Any) -> Any:
     return size if type(size) is int else size.node.expr
 
 
-def _copies(locations: _Locations, call: Node, target: Node, results: list[Node], *, is_kernel: bool) -> list[Node] | None:
+def _copies(
+    locations: _Locations, call: Node, target: Node, results: list[Node], *, is_kernel: bool
+) -> list[Node] | None:
     """Return the copies that become unnecessary if a call writes into its argument, or None if it must not."""
     here = locations.of(target)
 

@@ -176,7 +176,7 @@ class _Caller:
 
     def __init__(self, name: str, forms: Sequence[Form], is_one_of_several: bool) -> None:
         self.name = name
-        self.by_kind = {form.kind: form for form in forms if not form.tensor_numbers}
+        self.by_kind: dict[str, Form] = {form.kind: form for form in forms if not form.tensor_numbers}
         self.calls = {kind: form.call for kind, form in self.by_kind.items()}
         self.changing = {form.kind: form.call for form in forms if form.tensor_numbers}
         self.form = form = forms[0]  # C++ lists the functional form before the one that writes
