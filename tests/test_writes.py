@@ -1,15 +1,18 @@
 """Compiled programs write where eager mode does, with any operator, into any view."""
 
 import itertools
+import operator
 import random
 from contextlib import nullcontext
 
 import pytest
 import torch
 import writers
+from torch._inductor.fx_utils import get_node_storage
 from torch._inductor.utils import run_and_get_code
 
 import muladd_nb
+from muladd_nb._layer import in_place
 
 ops = torch.ops.muladd_nb
 OURS = {
@@ -377,6 +380,91 @@ def test_written_in_place_where_nobody_can_tell(name):
     allocated = body.count("empty_strided_cpu(")
     assert allocated == (2 if name == "inputs" else 0)  # for the two computed tensors
     assert "copy_" not in body
+
+
+# For each operator that returns the new values of its first argument, the form that writes them in place.
+WRITES = {
+    getattr(ops, f"_functional_{form.operator}").default: form
+    for form in writers.FORMS
+    if form.operator in ("_test_ema_", "_test_scale_")
+}
+
+
+def random_graph(seed):
+    """Return a random graph of views, reads, writes that return new values, and copies, as Inductor gets them."""
+    draw = random.Random(seed)
+    graph = torch.fx.Graph()
+
+    def add(target, *args):
+        node = graph.call_function(target, args)
+        node.meta["val"] = target(*torch.fx.node.map_arg(args, lambda x: x.meta["val"]))
+        return node
+
+    nodes = [graph.placeholder(name) for name in "xy"]
+    for node in nodes:
+        node.meta["val"] = torch.arange(1.0, 13.0)
+    for _ in range(draw.randint(4, 12)):
+        x = draw.choice(nodes)
+        size = len(x.meta["val"])
+        y = draw.choice([node for node in nodes if len(node.meta["val"]) == size])
+        kind = draw.choice(["view", "view", "read", "write", "write", "copy", "copy"])
+        if kind == "view" and size > 1:
+            begin, step = draw.choice([(0, 1), (size // 2, 1), (size // 4, 1), (0, 2), (1, 2)])
+            end = begin + size // 2 * step
+            nodes.append(add(torch.ops.aten.slice.Tensor, x, 0, begin, end, step))
+        elif kind == "read":
+            nodes.append(add(torch.ops.aten.neg.default, x))
+        elif kind == "write":
+            call = add(draw.choice([*WRITES]), x, y, 0.5)
+            nodes.append(add(operator.getitem, call, 0))
+        elif kind == "copy" and get_node_storage(x) != get_node_storage(y):
+            add(torch.ops.aten.copy_.default, x, y)
+    graph.output(draw.sample(nodes, draw.randint(0, 3)))
+    return graph
+
+
+def executed(graph, forms):
+    """Return the inputs and results of a graph, and whether each shares memory with an input.
+
+    Calls in ``forms`` write in place.
+    """
+    values = {}
+    for node in graph.nodes:
+        args = torch.fx.node.map_arg(node.args, values.get)
+        if node.op == "placeholder":
+            values[node] = torch.arange(1.0, 13.0) * (len(values) + 1)
+        elif node.op == "output":
+            inputs = [x for key, x in values.items() if key.op == "placeholder"]
+            tensors = [*inputs, *args[0]]
+        elif node in forms:
+            forms[node].op(*args)
+            values[node] = [args[0]]
+        else:
+            values[node] = node.target(*args)
+    return tensors, [any(torch._C._is_alias_of(x, y) for y in inputs) for x in tensors]
+
+
+def test_what_is_written_in_place_leaves_every_value_as_it_was():
+    """Random programs seldom reach these decisions, because the compiler makes the same graph of most of them."""
+    count = 0
+    for seed in range(2000):
+        graph = random_graph(seed)
+        expected, shared = executed(graph, {})
+        locations, forms = in_place._Locations(get_node_storage, graph), {}
+        for call in [node for node in graph.nodes if node.target in WRITES]:
+            form, target, results = WRITES[call.target], call.args[0], in_place._results(call, 0)
+            copies = in_place._copies(locations, call, target, results, is_kernel=form.kind == "kernel")
+            if copies is not None:
+                forms[call] = form
+                for copy in copies:
+                    copy.args = (copy.args[0], copy.args[0])
+                for result in results:
+                    locations.share(result, target)
+        count += len(forms)
+        got, is_shared = executed(graph, forms)
+        assert all(map(torch.equal, got, expected)), f"seed {seed}: {graph}"
+        assert is_shared == shared, f"seed {seed}: {graph}"
+    assert count > 100
 
 
 def test_what_is_written_twice_is_refused_in_a_compiled_program_too():
