@@ -406,7 +406,7 @@ def random_graph(seed):
     for _ in range(draw.randint(4, 12)):
         x = draw.choice(nodes)
         size = len(x.meta["val"])
-        y = draw.choice([node for node in nodes if len(node.meta["val"]) == size])
+        y = draw.choice([node for node in nodes if len(node.meta["val"]) == size][-3:])
         kind = draw.choice(["view", "view", "read", "write", "write", "copy", "copy"])
         if kind == "view" and size > 1:
             begin, step = draw.choice([(0, 1), (size // 2, 1), (size // 4, 1), (0, 2), (1, 2)])
