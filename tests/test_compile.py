@@ -37,7 +37,7 @@ class Module(torch.nn.Module):
 def test_the_first_call_of_a_public_function_may_be_a_compiled_one():
     """Before Python 3.12 Dynamo cannot trace the first read of a ``cached_property``."""
     form = next(form for form in FORMS if form.name == "mymul" and form.kind == "functional")
-    caller = _Caller("mymul", {"functional": dataclasses.replace(form)}, {}, is_one_of_several=False)
+    caller = _Caller("mymul", [dataclasses.replace(form)], is_one_of_several=False)
     a = torch.randn(3)
     assert torch.equal(torch.compile(lambda a: caller([a, a], None), fullgraph=True, backend="eager")(a), a * a)
 
