@@ -474,7 +474,7 @@ def test_the_tangent_of_a_derivative_that_is_a_constant():
     """The kernel of this derivative also takes the number `c`, which is not saved."""
     op = define("plus(Tensor x, float c) -> Tensor", lambda x, c: x + c)
     by_x = define("_plus_by_x(Tensor x, float c, Tensor grad) -> Tensor", lambda x, c, grad: grad.clone())
-    form, of_x = form_of(op), dataclasses.replace(form_of(by_x), by=("x",), constant=1.0)
+    form, of_x = form_of(op), dataclasses.replace(form_of(by_x), role=("x",), constant=1.0)
     with in_library():
         autograd.register(dataclasses.replace(form, family={(): form, ("x",): of_x}))
     x, t = torch.randn(2, 3).unbind()
