@@ -19,7 +19,7 @@ from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, RMS_NORM, ROOT
 
 from muladd_nb import _C, _new
 from muladd_nb.__main__ import main
-from muladd_nb._new import _write
+from muladd_nb._new import _schema, _write
 from muladd_nb._new._copies import RECORD
 from muladd_nb._new._schema import check_identifier
 
@@ -677,6 +677,14 @@ def test_each_result_has_the_tolerance_of_its_dtype(cases):
         case.check(near, (exact[0], torch.tensor([0.5, 2.5])), "the result")
     with pytest.raises(AssertionError, match=r"(?s)^quantize: the result\. .* differ most: got inf, expected nan$"):
         case.close(torch.tensor([1.0, torch.inf]), torch.tensor([9.0, torch.nan]), "the result", rtol=0, atol=0)
+    # 1000 and 1000.001 are within the tolerance.
+    with pytest.raises(AssertionError, match=r"(?s)^quantize: .* differ most: got 0\.5001\d*, expected 0\.5$"):
+        case.check(torch.tensor([1000.001, 0.5001]), torch.tensor([1000.0, 0.5]), "the result")
+
+
+def test_a_case_knows_which_arguments_say_what_is_reduced(cases):
+    """Otherwise the test of the template's texts does not notice those of an operator with another such argument."""
+    assert cases["REDUCES"] == (*_schema._REDUCES,)
 
 
 def test_a_case_can_say_that_no_element_is_negative(cases):

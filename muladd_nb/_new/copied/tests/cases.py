@@ -30,6 +30,16 @@ SHAPES = ((2,), (), (0, 3), (5, 4, 7), (150_001,))
 # Rows that end in the middle of a vector, of a block of lanes, and of a block of 1024 elements.
 ROWS = ((2, 3), (5,), (0, 3), (3, 1, 33), (2, 2100), (300, 501))
 
+# The arguments over rows that say what is reduced. A new operator does not multiply them.
+REDUCES = ("dim", "normalized_shape", "keepdim")
+
+# Relative and absolute tolerance of a value: those of torch.testing.assert_close.
+VALUE_TOLERANCE = {
+    torch.float16: (1e-3, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.float64: (1e-7, 1e-7),
+}
 # Relative and absolute tolerance of a gradient. It is wide because the reference rounds after each of its operations.
 GRADIENT_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 0.15, torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -107,7 +117,7 @@ class Case:
         self.ops = [form.op for form in self.forms if form.kind != "out"]
         self.dtypes = self.forms[0].dtypes
         self.is_over_rows = bool(self.forms[0].of_row)
-        self.reduces = ("dim", "keepdim") if self.is_over_rows else ()  # arguments that are not multiplied
+        self.reduces = REDUCES if self.is_over_rows else ()
         # How often it can be differentiated.
         self.orders = 1 + (("second",) in self.forms[0].family) if self.is_over_rows else 3
         self.shapes = self.shapes or (ROWS if self.is_over_rows else SHAPES)
@@ -312,19 +322,20 @@ class Case:
         assert len(got) == len(wanted), f"{self.name}: {what}. There must be {len(wanted)} results, got {len(got)}"
         for i, (x, y) in enumerate(zip(got, wanted, strict=True)):
             start = f"{self.name}: {what}{f', result {i}' if len(wanted) > 1 else ''}."
-            rtol, atol = self.tolerance.get(y.dtype, (None, None))
+            rtol, atol = self.tolerance.get(y.dtype, VALUE_TOLERANCE.get(y.dtype, (0, 0)))
             limits = tolerances or {"rtol": rtol, "atol": atol}
-            message = functools.partial(_with_elements, start, x, y)
+            message = functools.partial(_with_elements, start, x, y, limits)
             assert_close(x, y, **limits, equal_nan=True, msg=message)
 
 
-def _with_elements(start: str, actual: Tensor, expected: Tensor, message: str) -> str:
-    """Return a message of ``assert_close`` with the two elements that differ most."""
+def _with_elements(start: str, actual: Tensor, expected: Tensor, limits: dict[str, float], message: str) -> str:
+    """Return a message of ``assert_close`` with the two elements that exceed its tolerances most."""
     if actual.shape != expected.shape or not actual.numel():
         return f"{start} {message}"
     x, y = (z.detach().cpu().double().flatten() for z in (actual, expected))
     same = (x == y) | (x.isnan() & y.isnan())
-    place = torch.where(same, -1, (x - y).abs().nan_to_num(torch.inf)).argmax()
+    excess = ((x - y).abs() - limits["atol"] - limits["rtol"] * y.abs()).nan_to_num(torch.inf)
+    place = torch.where(same, -torch.inf, excess).argmax()
     return f"{start} {message}\nWhere they differ most: got {x[place]:.9g}, expected {y[place]:.9g}"
 
 

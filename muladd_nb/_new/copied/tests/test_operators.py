@@ -98,7 +98,8 @@ def of_template(case, args):
     product, given, n = math.prod(factors), dict(pairs), len(as_tuple(case.call(*args)))
     if not case.is_over_rows:
         return [x * product for x in written] + [product] * (n - len(written))
-    mean = product.square().mean(given.get("dim", -1), given.get("keepdim", True))
+    dims = [*range(-len(given.get("normalized_shape", "1")), 0)]
+    mean = product.square().mean(given.get("dim", dims), given.get("keepdim", True))
     if all(case.forms[0].of_row[0]):
         return [mean] * n
     return [x * (1 + mean).rsqrt() for x in written or [product] * n]
