@@ -98,7 +98,7 @@ def of_template(case, args):
     product, given, n = math.prod(factors), dict(pairs), len(as_tuple(case.call(*args)))
     if not case.is_over_rows:
         return [x * product for x in written] + [product] * (n - len(written))
-    dims = [*range(-len(given.get("normalized_shape", "1")), 0)]
+    dims = [*range(-len(given.get("normalized_shape", [1])), 0)]  # of a row
     mean = product.square().mean(given.get("dim", dims), given.get("keepdim", True))
     if all(case.forms[0].of_row[0]):
         return [mean] * n
@@ -121,7 +121,8 @@ def test_no_text_of_the_template_is_left(case, device):
     product, package = re.escape(" * ".join(names)), case.function.__module__.partition(".")[0]
     become = re.escape(", ".join(" * ".join([x, *read]) for x in written))
     wrote = (
-        rf"^(Return|Write) ``{product}``|\| `({product}|{become})` \|$|product of its tensors and num|"
+        rf"^(Return|Write) ``{product}``(, \d times| to ``out``)?\.$|\| `({product}|{become})` \|$|"
+        rf"product of its tensors and num|"
         rf"by the other(s\.| tensors and)|mean of \({product}\) \*\* 2"
     )
     readme = Path(__file__).parents[1] / "README.md"
