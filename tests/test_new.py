@@ -302,6 +302,31 @@ int main(int, char** arguments) {
         assert done.stderr.startswith(sentence)
 
 
+def test_a_reduction_of_ones_own_takes_elements_as_they_are(tmp_path):
+    program = tmp_path / "program"
+    program.with_suffix(".cpp").write_text("""\
+#include "elementwise/rows/kernels.h"
+using namespace elementwise;
+struct Largest {
+  template <class C, class Row>
+  Results<C, C> operator()(Row& row, Elements<C> x) const {
+    const auto larger = [](C a, C b) { return a > b ? a : b; };
+    return {row.reduce(C(-9), larger, x), {row.reduce(-9, larger, [](C x) { return -x; }, x)}};
+  }
+};
+int main() {
+  double x[3] = {1, 3, 2}, first, second;
+  void* data[] = {&first, &second, x};
+  const cpu::OneRow row{3, 0, data, nullptr, nullptr, nullptr};
+  passes::RowLoop<Kernel<Largest, Kind::tensor>, double>::compute(row);
+  return !(first == 3 && second == -1);
+}
+""")
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-DELEMENTWISE_ISA=baseline", f"-I{ROOT}/src"]
+    subprocess.run([*command, "-o", program, program.with_suffix(".cpp")], check=True)
+    subprocess.run([program], check=True)
+
+
 FIVE = ", ".join(f"elementwise::Elements<C> {x}" for x in "abcde")
 ONE = "elementwise::Elements<C> x"
 FAMILY = "decltype(elementwise::derivatives::family<F_>()) made"
@@ -325,6 +350,13 @@ GRADIENTS = COMPUTE.replace("F_", "elementwise::rows::DerivedOperator<F_, elemen
             f"C operator()(Row& row, {ONE}) const {{ return row.max(x); }}",
             "F_::Kernel made",
             "over rows, `using dtypes` cannot have bool: name uint8_t",
+        ),
+        (
+            "f(Tensor x)",
+            "double",
+            f"C operator()(Row& row, {ONE}) const {{ return row.reduce(0, [](int a, int b) {{ return a ^ b; }}, x); }}",
+            COMPUTE,
+            "row.reduce joins numbers of type C, so `join` must return a C",
         ),
         (
             "f(Tensor x)",

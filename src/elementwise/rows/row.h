@@ -37,8 +37,8 @@
 //   row.mean(f, x...)         the mean, rounded once, so that the mean of equal elements is exactly one of them. Where
 //                             that does not matter, row.sum(f, x...) / row.size() is faster.
 //   row.max(f, x...)          row.min(f, x...)      row.log_sum_exp(f, x...)
-//   row.reduce(identity, join, f, x...)             any join(a, b) that is associative and commutative, and returns a
-//                                                   for join(a, identity)
+//   row.reduce(identity, join, f, x...)             any join(a, b) of two C that is associative and commutative, and
+//                                                   returns a for join(a, identity)
 //   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
 //   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. No
 //                             derivative is computed for it, so the results must not depend on what is subtracted.
@@ -380,9 +380,13 @@ class Row {
   ELEMENTWISE_INLINE C min(const auto& f, auto... x) {
     return reversed(max([&](auto... element) ELEMENTWISE_LAMBDA { return reversed(C(f(element...))); }, x...));
   }
-  ELEMENTWISE_INLINE C reduce(C identity, const auto& join, const auto& f, auto... x) {
+  template <class Join>
+  ELEMENTWISE_INLINE C reduce(C identity, const Join& join, const auto& f, auto... x) {
     static_assert(
         !Self::derives && !kIsDual<C>, "row.reduce has no derivative: leave `differentiable` out of the entry");
+    static_assert(
+        std::is_same_v<std::decay_t<std::invoke_result_t<Join, C, C>>, C>,
+        "row.reduce joins numbers of type C, so `join` must return a C: an integer would be rounded to one");
     const Loop loop(*this, x...);
     const auto reduction = [&](const Extent& n, const auto& f)
                                ELEMENTWISE_LAMBDA { return joined(n, identity, join, f); };
@@ -464,6 +468,11 @@ class Row {
   ELEMENTWISE_OF_ONE(argmin)
   ELEMENTWISE_OF_ONE(each)
 #undef ELEMENTWISE_OF_ONE
+  template <class X>
+    requires(!std::is_invocable_v<X, C>)
+  ELEMENTWISE_INLINE C reduce(C identity, const auto& join, X x) {
+    return reduce(identity, join, Itself{}, x);
+  }
 
   ELEMENTWISE_INLINE auto keep(const auto& f, auto... x) {
     const Loop loop(*this, x...);
