@@ -5,6 +5,8 @@ import torch
 from torch._higher_order_ops.while_loop import while_loop
 
 import muladd_nb
+from muladd_nb._layer.kernel import Kernel
+from muladd_nb._layer.public import public
 
 region = torch.compiler.nested_compile_region(lambda x: muladd_nb.mymuladd(x, x, x))
 REGIONS = {
@@ -39,6 +41,26 @@ def test_control_flow_and_nested_regions(name, backend):
         if x.requires_grad:
             actual, expected = (torch.autograd.grad(z.sum(), x)[0] for z in (y, plain(name, x)))
             torch.testing.assert_close(actual, expected)
+
+
+def test_a_default_is_a_constant_of_a_branch():
+    """With dynamic=True a number that Python holds may change, and torch refuses such a number in a branch."""
+    with torch.library._scoped_library("muladd_nb", "FRAGMENT") as library:
+        library.define("shifted(Tensor x, float by=0.5, *, float more=1.5) -> Tensor")
+        library.impl("shifted", lambda x, by=0.5, *, more=1.5: x + by + more, "CPU")
+        form = Kernel.of(torch.ops.muladd_nb.shifted.default, (torch.float32,))
+        form.fake(lambda x, by, more: x.new_empty(x.shape))
+
+        @public([form])
+        def shifted(x, by=0.5, *, more=1.5):
+            """Return a sum."""
+
+        for call in (shifted, lambda x: shifted(x, 1.0), lambda x: shifted(x=x), lambda x: shifted(x, by=2)):
+            f = lambda x, call=call: torch.cond(x.sum() > 0, call, lambda x: -call(x), (x,))  # noqa: E731
+            for x in (torch.ones(2), -torch.ones(2)):
+                assert torch.equal(torch.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)(x), f(x))
+        with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments but 3 were given"):
+            torch.compile(lambda x: shifted(x, 1.0, 2.0), backend="eager")(torch.ones(2))
 
 
 ops = torch.ops.muladd_nb

@@ -24,6 +24,7 @@ from torch.fx import Proxy
 
 from .. import _C
 from . import contract
+from . import torch_private as private
 from .kernel import Kernel
 from .operator import Form
 from .recording import THROUGH_OUT, refuse_gradients, refuse_gradients_of_numbers
@@ -109,11 +110,8 @@ def _made(
     positional = [x.name for x in parameters if x.kind is not x.KEYWORD_ONLY]
     without_out = (None,) if "out" in presets and has_out else ()
     count = len(names) - len(without_out)
-    plain = tuple(
-        (x.call, tuple(x.numbers.values()), tuple(x.required.values()))
-        for x in forms
-        if x.kind in ("functional", "kernel") and (without_out or not has_out)
-    )
+    returning = [x for x in forms if x.kind in ("functional", "kernel") and (without_out or not has_out)]
+    plain = tuple((x.call, tuple(x.numbers.values()), tuple(x.required.values())) for x in returning)
     in_c = _C.fast_path(
         [(x, x in presets, presets.get(x), x not in positional) for x in names],
         forms,
@@ -122,20 +120,27 @@ def _made(
         has_out=has_out,
     )
 
+    # If a default is left out, the operator's own takes its place. Otherwise a compiled program with dynamic=True reads
+    # it as a number that may change, which torch refuses in a branch of torch.cond.
+    shortest = count if returning else len(names)
+    while returning and all(_has_default(x, shortest - 1, presets) for x in returning):
+        shortest -= 1
+    longest = min(count, len(positional))
+
     def while_compiling(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if len(args) == count and not kwargs:
-            args += without_out
-        else:
-            given = presets | dict(zip(positional, args, strict=False)) | kwargs
+        if kwargs or not shortest <= len(args) <= longest:
+            given = dict(zip(positional, args, strict=False)) | kwargs
             too_many = len(args) > len(positional) or any(x in positional[: len(args)] for x in kwargs)
-            if too_many or given.keys() != {*names}:
+            if too_many or any(x not in names for x in kwargs) or any(x not in given | presets for x in names):
                 declared(*args, **kwargs)  # raises a TypeError
-            args = tuple(given[x] for x in names)
-        if not without_out or args[count] is None:
+            length = max([shortest, *(place + 1 for place, x in enumerate(names) if x in given)])
+            args = tuple(given[x] if x in given else presets[x] for x in names[:length])
+        if len(args) <= count or args[count] is None:
             for call, numbers, tensors in plain:
-                if all(isinstance(args[x], Tensor) for x in tensors) and all(_is_plain(args[x]) for x in numbers):
+                is_plain = all(_is_plain(args[x]) for x in numbers if x < len(args))
+                if is_plain and all(isinstance(args[x], Tensor) for x in tensors):
                     return call(*args[:count])
-        return otherwise(*args)
+        return otherwise(*args, *[presets[x] for x in names[len(args) :]])
 
     @wraps(declared)
     def public_function(*args: Any, **kwargs: Any) -> Any:
@@ -143,6 +148,15 @@ def _made(
 
     made: Any = public_function
     return made
+
+
+def _has_default(form: Form | Kernel, place: int, presets: dict[str, Any]) -> bool:
+    """Return whether an argument of the operator has the default that the public function has."""
+    if place < 0:
+        return False
+    argument = private.arguments(form.op)[place]
+    has_default = argument.has_default_value() and argument.name in presets
+    return has_default and bool(argument.default_value == presets[argument.name])
 
 
 def _caller_of_kernel(kernel: Kernel, declared: Callable[..., Any]) -> Callable[..., Any]:
