@@ -200,6 +200,31 @@ def found(tmp_path, capsys, *options, **files):
             "follows",
         ),
         (
+            "template <class T> struct Box { T get(); Box cumsum(); };\n"
+            "void f(Box<at::Tensor> x) { x.get().cumsum(0); }",
+            "x.cumsum()",
+            "none",
+        ),
+        (
+            "namespace torch::jit { void f(Graph& g) {\nfor (Node* n : g.nodes()) h(n);\nint b; } }",
+            "int",
+            "follows",
+        ),
+        (
+            "namespace torch::jit { void f(Graph& g) {\nfor (Node* n : g.nodes()) h(n);\nint a; int b; int c;\n} }",
+            "}",
+            "follows",
+        ),
+        (
+            'void g(at::IntArrayRef x);\nTORCH_LIBRARY(a, m) { ADD(m, g); }\n#define ADD(m, f) m.impl("f", f)',
+            "ADD",
+            "follows",
+        ),
+        ("void f() { RECORD_KERNEL_FUNCTION_DTYPE(1, 2); }", "RECORD_KERNEL_FUNCTION_DTYPE", "decision"),
+        ("DECLARE_DISPATCH(F, a);\nvoid f() {\na(1); }", "a", "follows"),
+        ("DEFINE_DISPATCH(a);", "DEFINE_DISPATCH", "none"),
+        ("void f() { C10D_NCCL_CHECK(1); }", "C10D_NCCL_CHECK", "none"),
+        (
             "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
             "at::Scalar",
             "decision",
@@ -581,6 +606,17 @@ def test_includes_are_added_before_the_code_that_needs_them(before, code, tmp_pa
     assert includes == [before.count("\n") - before.count("//")]
     assert lines.index("torch::stable::Tensor f();") > includes[0]
     assert text.rfind("\ufeff") == before.rfind("\ufeff")
+
+
+def test_a_copy_of_torchs_dispatch_macro_gets_the_header_of_its_function(tmp_path):
+    code = "#include <ATen/ATen.h>\n#define TYPE(x) ::detail::scalar_type(x)\n"
+    port(tmp_path, "--write", "--force", a_DOT_h=code)
+    assert (tmp_path / "a.h").read_text() == code.replace("ATen/ATen.h", "torch/headeronly/core/Dispatch.h")
+
+
+def test_a_name_in_an_unrelated_file_does_not_hide_torchs(tmp_path, capsys):
+    findings, _ = found(tmp_path, capsys, a_DOT_cpp="namespace torch::jit { Node* f(); }", b_DOT_h="using Node = int;")
+    assert findings == {(1, "torch::jit::Node", "none")}
 
 
 def test_folders_of_others_are_left_out_and_named(tmp_path, capsys):

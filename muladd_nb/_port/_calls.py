@@ -32,7 +32,8 @@ class Calls(Operators):
             if self.type_of(word) in UNPRINTABLE | {"options"} | ({"Tensor"} if is_macro else set()):
                 self.tell(node, self.text(word), ("operator", "message"))
         self.done |= {word.id for i, word in enumerate(inner) if (name, i) in self.project.pasted}
-        for word in inner if ".impl(" in self.project.macros.get(name, "") else ():
+        registers, before = ".impl(" in self.project.macros.get(name, ""), len(self.findings)
+        for word in inner if registers else ():
             self.read_boxed(word)
         if function.type == "field_expression":
             self.read_member(node, function, inner)
@@ -41,6 +42,8 @@ class Calls(Operators):
         else:
             self.read_function(node, function, inner)
         (self.on_initializer_list if is_check else self.walk)(arguments)
+        if registers and (bad := self.unsolved(before)):  # compilers may report it in the macro
+            self.newly_broken[f"in {name}"] = bad.where
 
     def on_initializer_list(self, node: Node) -> None:
         """Read a list, or the arguments of a check. Compilers may report an error in it at its last line."""

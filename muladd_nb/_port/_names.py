@@ -15,7 +15,7 @@ from ._findings import Finding, Findings
 from ._source import EMPTY, ROOTS, Node, Path, above, part
 from ._table import ATEN, NAMES, ROWS, Row
 
-MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
+MACRO = re.compile(r"(TORCH|AT|C10D?|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
 END_OF_LINE = re.compile(rb"(?:\(\))?[ \t]*(?://.*)?\r?\n")
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
 
@@ -142,8 +142,8 @@ class Names(Findings):
         Names like at::min do not count: without a prefix, such a name is more likely to be another library's.
         """
         name, torchs = names[0], table.torchs()
-        kinds = ("namespace", "type", "function", "field", "variable")
-        if any(self.project.named[kind, name] for kind in kinds):
+        kinds, around = ("namespace", "type", "function", "field", "variable"), self.project.around[self.source]
+        if any(file in around for kind in kinds for file, _ in self.project.named[kind, name]):
             return False
         if len(names) > 1 and "::".join((*path, name)) in torchs:  # a namespace in it
             return True
@@ -243,9 +243,10 @@ class Names(Findings):
         elif re.match("THC?[A-Z][a-z]", name) and not self.is_declared(name):  # of TH.h, such as THFloatBlas_gemm
             self.tell(node, name, ("name", "*"))
         elif not is_variable:
-            self.need_header("posix", name, node)  # even if declared, because extensions do that for Windows only
+            whole = "::".join(word.text for word in words)
+            self.need_header("posix", whole, node)  # even if declared, because extensions do that for Windows only
             for kind in () if self.is_declared(name) else ("std", "c") if self.std and len(words) == 1 else ("c",):
-                self.need_header(kind, name, node)
+                self.need_header(kind, whole, node)
 
     def follow(self, node: Node, what: str, origin: str) -> None:
         """Record that a line compiles once another one does."""
@@ -273,8 +274,6 @@ class Names(Findings):
             self.need(text, name)
         elif row is None:
             self.tell(whole, text, ("macro", "*"))
-            if not self.in_function(whole):  # the macro may declare its arguments
-                self.newly_broken |= {self.text(x): self.findings[-1].where for x in inner if x.type == "identifier"}
         elif "$" in row.to and not is_call:
             self.tell(name, text, ("name", "misread"))
         elif is_call and ("$" in row.to or row.to.endswith("()")):
@@ -283,6 +282,9 @@ class Names(Findings):
             self.apply(row, name, text, at=at if row.how == "mechanical" or at is not EMPTY else whole)
             if row.how != "mechanical" and END_OF_LINE.match(self.source.data, whole.end_byte):
                 self.findings[-1].end_line += 1  # the macro ends a statement, so an error may be at what follows
+        if text not in NAMES and (row is None or row.how == "none") and not self.in_function(whole):
+            # The macro may declare its arguments.
+            self.newly_broken |= {self.text(x): self.findings[-1].where for x in inner if x.type == "identifier"}
 
     def in_function(self, node: Node) -> bool:
         return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))

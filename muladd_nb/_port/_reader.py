@@ -12,7 +12,7 @@ import re
 from ._calls import Calls
 from ._findings import OPTIONAL, Finding
 from ._names import Variable
-from ._source import EMPTY, HEADER, ROOTS, Node, innermost, named, part
+from ._source import EMPTY, HEADER, ROOTS, Node, above, innermost, named, part
 from ._table import NAMES, ROWS
 from ._types import TUPLE
 
@@ -30,6 +30,7 @@ class Reader(Calls):
             self.walk(self.source.root)
         for macro, names, body in self.source.fragments:
             before = len(self.findings)
+            self.follow(body, macro, self.broken.get(f"in {macro}", ""))
             with self.scope(names) as scope:
                 self.open(self.source.around(body))
                 scope |= {x: Variable("library") for x in re.findall(r"(\w+)\.impl\((?!\))", self.text(body))}
@@ -152,7 +153,16 @@ class Reader(Calls):
         element = "Tensor" if self.type_of(part(node, "right")) in ("Tensor", "Tensor[]") else ""
         of = (self.type_of_type(part(node, "type")) or element) if len(names) == 1 else ""
         constant = any(self.text(x) == "const" for x in node.children)
-        self.on_class_specifier(node, {name: Variable(of, constant=constant) for name in names})
+        bad = self.walk(part(node, "type"))
+        self.done.add(part(node, "type").id)
+        origin = bad.where if bad else ""
+        self.on_class_specifier(node, {name: Variable("bad" if bad else of, origin, constant) for name in names})
+        block = next((up for up in above(node) if up.type == "compound_statement"), EMPTY)
+        rest = [x for x in block.children if x.start_byte >= node.end_byte]
+        for x in (*rest[:2], *rest[-1:]):  # compilers look for the rest of the loop there
+            while x.children:
+                x = x.children[0]
+            self.follow(x, self.text(x), origin)
 
     def on_function_definition(self, node: Node) -> None:
         """Read a function, or TORCH_LIBRARY(ns, m) {...} or PYBIND11_MODULE(name, m) {...}, which are parsed as one."""

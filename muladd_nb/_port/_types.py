@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from ._names import UNKNOWN, Names
-from ._source import ROOTS, Node, Source, part
+from ._source import ROOTS, Node, Source, above, part
 from ._table import ATEN, RARE, ROWS, WORDS
 
 LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
@@ -65,6 +65,8 @@ class Types(Names):
                 return self.agreed(declarations)
             of = "Tensor" if not of and name in RARE else of
             of = of.removesuffix("?") if function.children[1].type == "->" else of
+            if of == "(Tensor, ...)" and any(map(self.returns_parameter, declarations)):  # T get(), of Box<Tensor>
+                return "Tensor"
             unknown = "" if "Tensor" in of or not of else "other"  # a method on tensors may return one of them
             return self.part_of(of, name, of if of in ("Tensor", "options") else unknown)
         inner = [self.type_of(x) for x in arguments]
@@ -81,6 +83,12 @@ class Types(Names):
         if self.variable(name) is not UNKNOWN:
             return ""
         return self.agreed(declarations) if declarations else "Tensor" if "Tensor" in inner and name in RARE else ""
+
+    def returns_parameter(self, declaration: tuple[Source, Node]) -> bool:
+        """Tell whether a method returns a type that is a parameter of the template around it."""
+        source, node = declaration
+        around = (source.text(part(up, "parameters")) for up in above(node) if up.type == "template_declaration")
+        return any(source.text(part(node, "type")) in re.findall(r"\w+", parameters) for parameters in around)
 
     def part_of(self, of: str, name: str, default: str) -> str:
         """Return the type that a method or an operator of a type returns."""
