@@ -222,6 +222,8 @@ def found(tmp_path, capsys, *options, **files):
         ),
         ("void f() { RECORD_KERNEL_FUNCTION_DTYPE(1, 2); }", "RECORD_KERNEL_FUNCTION_DTYPE", "decision"),
         ("DECLARE_DISPATCH(F, a);\nvoid f() {\na(1); }", "a", "follows"),
+        ("void f(at::Tensor x) { at::cuda::setCurrentCUDAStream(g()); }", "at::cuda::setCurrentCUDAStream", "decision"),
+        ("auto x = at::ScalarType::Float;", "at::ScalarType", "mechanical"),
         ("DEFINE_DISPATCH(a);", "DEFINE_DISPATCH", "none"),
         ("void f() { C10D_NCCL_CHECK(1); }", "C10D_NCCL_CHECK", "none"),
         (
@@ -251,6 +253,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "void f(std::vector<int> x) { x.size(); x.data(); x.sum(); }",
         "void f(torch::stable::Tensor x) { x.mutable_data_ptr<float>(); STD_TORCH_CHECK(x.dim() == 1); }",
         "c10::Half f();",
+        "void f() { RUN_IT(torch::headeronly::kCPU); }",
         "void f(int*, float (*)[3], int&&); auto [a, b] = f(nullptr);",
         "#if AT_SOMETHING\n#endif",
         "struct THist {};\nTHist f(int THREADS);",
@@ -628,6 +631,10 @@ def test_folders_of_others_are_left_out_and_named(tmp_path, capsys):
     assert port(tmp_path, b_DOT_cpp="int x;\n") == 0
     assert f"Left out: {left_out}. Name a folder to read it.\n" in capsys.readouterr().out
     assert main(["port", left_out]) == 1
+    (tmp_path / "csrc/include/pybind11").mkdir(parents=True)
+    (tmp_path / "csrc/include/pybind11/pybind11.h").write_text("namespace pybind11 {}\n")
+    assert port(tmp_path) == 0
+    assert f"Left out: {tmp_path}/csrc/include/pybind11, {left_out}." in capsys.readouterr().out
 
 
 def test_it_writes_all_or_nothing(tmp_path, monkeypatch, capsys):
@@ -730,6 +737,14 @@ def test_a_binding_is_told_its_schema(tmp_path, capsys):
     code += 'PYBIND11_MODULE(a, m) { m.def("f", &f); }\n'
     port(tmp_path, a_DOT_cpp=code)
     assert 'm.def("f(Tensor(a!) x, Tensor y, int[] z, float p) -> ()")' in capsys.readouterr().out
+
+
+def test_a_function_with_out_is_an_overload_and_one_with_other_arguments_is_there(tmp_path, capsys):
+    code = "void f(at::Tensor x) { at::matmul_out(x, x, x); at::empty_like(x, at::MemoryFormat::Contiguous); }\n"
+    port(tmp_path, a_DOT_cpp=code)
+    printed = capsys.readouterr().out
+    assert 'none: at::matmul_out -> torch_call_dispatcher("aten::matmul", ...)' in printed
+    assert "decision: at::empty_like -> torch::stable::empty_like(...) (from torch 2.10)" in printed
 
 
 def test_setup_and_the_calls_of_the_module(tmp_path, capsys):

@@ -105,7 +105,8 @@ def _files(path: Path, left_out: list[Path]) -> list[Path]:
         if file.suffix.lower() not in {*SUFFIXES, ".py"} or is_others or not file.is_file():
             continue
         folders = [*file.relative_to(path).parents][-2::-1]  # the outermost first
-        skipped = next((x for x in folders if x.name.startswith(".") or x.name in WORDS["skipped"]), None)
+        others = WORDS["skipped"].keys()
+        skipped = next((x for x in folders if x.name[:1] == "." or {x.name, "/".join(x.parts[-2:])} & others), None)
         if skipped is None:
             found.append(file)
         elif not skipped.name.startswith(".") and path / skipped not in left_out:

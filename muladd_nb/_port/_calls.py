@@ -79,7 +79,7 @@ class Calls(Operators):
         """Tell from the types of the arguments whether a function without a prefix is torch's."""
         types = {self.type_of(x) for x in inner}
         if types & {"device", "device type", "dtype", "options"}:
-            return not any((kind, name) in ROWS for kind in ("std", "c"))
+            return not name.isupper() and not any((kind, name) in ROWS for kind in ("std", "c"))
         return (name in ATEN or ("name", name) in ROWS) and bool(types & {"Tensor", "Tensor[]"})
 
     def read_guard(self, inner: list[Node]) -> None:

@@ -191,7 +191,8 @@ class Names(Findings):
         if row and "$T" not in row.to and ("$" in row.to or row.args):
             self.apply(row, call, what, inner=inner)
         elif row:
-            self.apply(row, node, what, template=word.template, end=word.end if "$T" in row.to else word.node.end_byte)
+            said = "::".join(full[:count]) if row.how == "mechanical" else what
+            self.apply(row, node, said, template=word.template, end=word.end if "$T" in row.to else word.node.end_byte)
             if row.how != "mechanical":
                 self.qualify(words, full)
         return row is not None
@@ -220,10 +221,12 @@ class Names(Findings):
     def without(self, kind: str, full: Path) -> Row:
         """Return the advice for a name that is not in the table, or that is there only as a call."""
         for row in ROWS.get((kind, "::".join(full[1:])), ()):
-            if row.how == "mechanical" and "$" not in row.to:
-                return dataclasses.replace(row, how="decision")
-        row = ROWS["aten" if full[-1] in ATEN and len(full) == 2 else "name", "*"][0]
-        return Row(kind, "*", "", "none", row.to.replace("$name", full[-1]), row.source)
+            code = re.sub(r"^([\w:]+\()\$.*", r"\1...)", row.to)
+            if row.how == "mechanical" and "$" not in code:
+                return dataclasses.replace(row, how="decision", to=code)
+        name = full[-1] if full[-1] in ATEN else full[-1].removesuffix("_out")  # the overload aten::matmul.out
+        row = ROWS["aten" if name in ATEN and len(full) == 2 else "name", "*"][0]
+        return Row(kind, "*", "", "none", row.to.replace("$name", name), row.source)
 
     def read_broken(self, node: Node, words: list[Word]) -> None:
         """Find a use of a name that another line declares with a type that the stable ABI lacks."""
