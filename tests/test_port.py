@@ -224,6 +224,7 @@ def found(tmp_path, capsys, *options, **files):
         ("DECLARE_DISPATCH(F, a);\nvoid f() {\na(1); }", "a", "follows"),
         ("void f(at::Tensor x) { at::cuda::setCurrentCUDAStream(g()); }", "at::cuda::setCurrentCUDAStream", "decision"),
         ("auto x = at::ScalarType::Float;", "at::ScalarType", "mechanical"),
+        ("REGISTER_NATIVE_OPERATOR_FUNCTOR(a, b, c);", "REGISTER_NATIVE_OPERATOR_FUNCTOR", "none"),
         ("DEFINE_DISPATCH(a);", "DEFINE_DISPATCH", "none"),
         ("void f() { C10D_NCCL_CHECK(1); }", "C10D_NCCL_CHECK", "none"),
         (
@@ -282,6 +283,12 @@ def test_a_header_may_rely_on_the_using_declaration_of_a_file_that_includes_it(t
     code = '#include "b.h"\nusing namespace at;\n'
     findings, _ = found(tmp_path, capsys, a_DOT_cpp=code, b_DOT_h="Tensor f();\n")
     assert findings == {(1, "at::Tensor", "mechanical"), (2, "using namespace at", "mechanical")}
+
+
+@pytest.mark.parametrize("head", ["v.push_back({", "auto v = (V{"])
+def test_the_head_of_a_list_follows_from_what_is_in_it(head, tmp_path, capsys):
+    findings, _ = found(tmp_path, capsys, a_DOT_cpp=f"void f(V v, at::Tensor x) {{\n{head}\n1, x.cumsum(0)}}); }}\n")
+    assert {(line, how) for line, what, how in findings if line > 1} == {(2, "follows"), (3, "none")}
 
 
 def test_what_a_pragma_calls_is_named(tmp_path, capsys):
