@@ -68,7 +68,7 @@ def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement
         whole: Placement = Replicate() if sharded is None else Shard(sharded)
 
         def without_reduced(lacks: bool, placement: Any, sharded: int | None = sharded) -> Placement:
-            # What has one value for each row lacks the reduced dimension, which `shapes` has.
+            # A tensor with one value for each row lacks the reduced dimension, which `shapes` has.
             shifts = lacks and sharded is not None and sharded > reduced.start and placement.is_shard()
             return Shard(placement.dim - 1) if shifts else placement
 
