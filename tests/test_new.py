@@ -261,10 +261,20 @@ def test_a_functor_over_rows_that_does_not_compile_is_one_error(set_up, right, w
     assert len(lines) <= 20
 
 
+def compiled(folder, code):
+    """Return the program that is compiled from C++ code with the headers of the layer."""
+    program = folder / "program"
+    program.with_suffix(".cpp").write_text(code)
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-DELEMENTWISE_ISA=baseline", f"-I{ROOT}/src"]
+    subprocess.run([*command, "-o", program, program.with_suffix(".cpp")], check=True)
+    return program
+
+
 def test_a_functor_that_returns_other_rows_than_it_wrote_ends_the_process(tmp_path):
     """Rows in another order than they were written, a tensor of the call, or what it has read."""
-    program = tmp_path / "program"
-    program.with_suffix(".cpp").write_text("""\
+    program = compiled(
+        tmp_path,
+        """\
 #include <cstdlib>
 #include "elementwise/rows/kernels.h"
 using namespace elementwise;
@@ -291,9 +301,8 @@ int main(int, char** arguments) {
   passes::RowLoop<Kernel<Several, Kind::tensor, Kind::tensor, Kind::tensor>, double>::compute(row);
   return !(first[2] == 6 && second[2] == 103 && third[0] && !third[1] && third[2]);
 }
-""")
-    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-DELEMENTWISE_ISA=baseline", f"-I{ROOT}/src"]
-    subprocess.run([*command, "-o", program, program.with_suffix(".cpp")], check=True)
+""",
+    )
     order = "a functor over rows must call row.each once for each result with a value for each element, in the order"
     sentences = ["", order, order, "what row.each returns is a result, which cannot be read: use row.keep", order]
     for mistake, sentence in enumerate(sentences):
@@ -303,8 +312,9 @@ int main(int, char** arguments) {
 
 
 def test_a_reduction_of_ones_own_takes_elements_as_they_are(tmp_path):
-    program = tmp_path / "program"
-    program.with_suffix(".cpp").write_text("""\
+    program = compiled(
+        tmp_path,
+        """\
 #include "elementwise/rows/kernels.h"
 using namespace elementwise;
 struct Largest {
@@ -321,9 +331,8 @@ int main() {
   passes::RowLoop<Kernel<Largest, Kind::tensor>, double>::compute(row);
   return !(first == 3 && second == -1);
 }
-""")
-    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-DELEMENTWISE_ISA=baseline", f"-I{ROOT}/src"]
-    subprocess.run([*command, "-o", program, program.with_suffix(".cpp")], check=True)
+""",
+    )
     subprocess.run([program], check=True)
 
 

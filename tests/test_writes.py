@@ -456,10 +456,7 @@ def test_what_is_written_in_place_leaves_every_value_as_it_was():
             copies = in_place._copies(locations, call, target, results, is_kernel=form.kind == "kernel")
             if copies is not None:
                 forms[call] = form
-                for copy in copies:
-                    copy.args = (copy.args[0], copy.args[0])
-                for result in results:
-                    locations.share(result, target)
+                in_place._note(locations, target, results, copies)
         count += len(forms)
         got, is_shared = executed(graph, forms)
         assert all(map(torch.equal, got, expected)), f"seed {seed}: {graph}"

@@ -65,10 +65,7 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
             if realized.get_name() != x.get_name():  # a tensor without strides is copied
                 return None
             inductor.mark_written(program, x.get_name())  # first computes everything that reads it
-            for copy in copies:  # each now copies a tensor onto itself, and Inductor drops it
-                copy.args = (copy.args[0], copy.args[0])
-            for result in results:
-                locations.share(result, node)
+            _note(locations, node, results, copies)
             return x if realized is x.data else inductor.TensorBox(realized)
 
         given, nodes = [*complete(op, args, kwargs)], complete(op, call.args, call.kwargs)
@@ -204,6 +201,14 @@ def _copies(
         elif is_input and takes[i] and x.op == "output":
             return None  # the program would return a tensor that shares memory with its input
     return copies if is_overwritten or not is_input else None
+
+
+def _note(locations: _Locations, target: Node, results: list[Node], copies: list[Node]) -> None:
+    """Note that a call writes into ``target``, and that ``copies`` are unnecessary."""
+    for copy in copies:  # each now copies a tensor onto itself, and Inductor drops it
+        copy.args = (copy.args[0], copy.args[0])
+    for result in results:
+        locations.share(result, target)
 
 
 def _is_there(locations: _Locations, result: Node, target: Node, copy: Node) -> bool:

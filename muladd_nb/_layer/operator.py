@@ -118,10 +118,10 @@ class Form:
     choices
         The values of each int or bool that has few; there is a kernel for each.
     role
-        What it computes: ``()`` is the operator itself, ``("x",)`` its derivative by x, ``("x", "y")`` several
-        gradients in one pass, ``SECOND`` and ``THIRD`` are derivatives of higher orders, and ``VALUE_AND_TANGENT``
-        computes both in one call. Over rows, a derivative is ``("recorded",)``, ``("gradients",)``, ``("tangent",)`` or
-        ``("second",)``.
+        Tells which member of the family it is. ``()`` is the operator itself, and ``("x",)`` its derivative by x.
+        ``("x", "y")`` computes several gradients in one pass, ``SECOND`` and ``THIRD`` the derivatives of higher
+        orders, and ``VALUE_AND_TANGENT`` a value and its tangent. Over rows, a derivative is ``("recorded",)``,
+        ``("gradients",)``, ``("tangent",)`` or ``("second",)``.
     family
         The operator and its derivatives, which are made from one functor, by their roles.
     gradients_of
