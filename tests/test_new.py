@@ -336,7 +336,7 @@ int main() {
     subprocess.run([program], check=True)
 
 
-FIVE = ", ".join(f"elementwise::Elements<C> {x}" for x in "abcde")
+NINE = ", ".join(f"elementwise::Elements<C> {x}" for x in "abcdefghi")
 ONE = "elementwise::Elements<C> x"
 FAMILY = "decltype(elementwise::derivatives::family<F_>()) made"
 COMPUTE = "auto compute = &elementwise::passes::RowLoop<F_::Kernel, double>::compute"
@@ -347,11 +347,11 @@ GRADIENTS = COMPUTE.replace("F_", "elementwise::rows::DerivedOperator<F_, elemen
     ("schema", "dtypes", "functor", "made", "sentence"),
     [
         (
-            "f(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e)",
+            f"f({', '.join(f'Tensor {x}' for x in 'abcdefghi')})",
             "double",
-            f"C operator()(Row& row, {FIVE}) const {{ return row.sum(a); }}",
+            f"C operator()(Row& row, {NINE}) const {{ return row.sum(a); }}",
             FAMILY,
-            "a `differentiable` operator over rows has at most nine tensors if those of type C count twice",
+            "a `differentiable` operator over rows has at most 16 tensors if those of type C count twice",
         ),
         (
             "f(Tensor x)",
@@ -829,7 +829,7 @@ SCHEMAS = {
     "f(Tensor? x) -> Tensor": "there must be a tensor among the arguments that is not optional",
     "f(Tensor!? x, Tensor y) -> ()": "x is written to and cannot be optional: leave the ? out, or use --kernel",
     "f(Tensor x, *, Tensor? y=None) -> Tensor": "y must be positional, as a tensor, and have no default",
-    "f(Tensor x, Tensor? a, Tensor? b, Tensor? c, Tensor? d) -> Tensor": "8 tensors, of them 3 optional ones",
+    "f(Tensor x, Tensor? a, Tensor? b, Tensor? c, Tensor? d) -> Tensor": "12 tensors, of them 3 optional ones",
     "f(Tensor x, flaot c) -> Tensor": "c must be one of Tensor, Tensor?, float, int, bool, got flaot; is it float?",
     "f(float c) -> Tensor": "there must be a tensor",
     "f(*, Tensor x) -> Tensor": "must be positional",
@@ -841,7 +841,7 @@ SCHEMAS = {
     "f_(Tensor x) -> Tensor": "to torch a name that ends in _ says that arguments are updated",
     "f(Tensor x, float is_number) -> Tensor": "got 'is_number'",
     "f(Tensor out) -> Tensor": "got 'out'",
-    f"f({', '.join(f'Tensor x{i}' for i in range(9))}) -> Tensor": "there may be 8 tensors",
+    f"f({', '.join(f'Tensor x{i}' for i in range(13))}) -> Tensor": "there may be 12 tensors",
 }
 
 

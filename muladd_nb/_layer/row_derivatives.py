@@ -180,8 +180,8 @@ class _Rules:
             taken = len(self.operator.inputs) + results + 2 * len(self.operator.of_c)
             raise RuntimeError(
                 f"{self.operator.name}: a derivative of the second order is asked for, and there is none: its kernel "
-                f"would take {taken} tensors and return {results}, and it may take at most 9, or 12 with those that it "
-                "returns"
+                f"would take {taken} tensors and return {results}, and it may take at most 16, or 24 with those that "
+                "it returns"
             )
         given = [zeros_of(grad, grad.shape) if x is None else x for grad, x in zip(grads, grad_tangents, strict=True)]
         return as_tuple(second.op(*args, *grads, *self.with_zeros(args, tangents), *given))

@@ -11,7 +11,7 @@ import sys
 from difflib import get_close_matches
 from typing import Any
 
-MAX_TENSORS, MAX_OPTIONAL, MAX_ARGUMENTS = 8, 3, 16  # in src/elementwise/operator.h, derivatives may have 9 tensors
+MAX_TENSORS, MAX_OPTIONAL, MAX_ARGUMENTS = 12, 3, 16  # src/elementwise/operator.h allows more, for derivatives
 
 CPP_KEYWORDS = frozenset(
     """alignas alignof asm auto bool break case catch char class concept const consteval constexpr constinit

@@ -350,7 +350,7 @@ auto family() {
         "its entry in src/operators.h");
     static_assert(
         Op::signature.tensors + kGrads<Op> <= kMaxInputs,
-        "a `differentiable` operator has at most nine tensors, counting its results of type C: leave `differentiable` "
+        "a `differentiable` operator has at most 16 tensors, counting its results of type C: leave `differentiable` "
         "out of its entry in src/operators.h");
     using First = decltype(first_order<Op>(std::make_index_sequence<Op::signature.count>{}));
     return Joined<

@@ -478,6 +478,18 @@ struct CosineSimilarity {
   }
 };
 
+// QuatE: the score of two embeddings of quaternions, whose parts lie in separate tensors.
+struct QuaternionDot {
+  using dtypes = elementwise::List<float>;
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION C operator()(
+      Row& row, Elements<C> a, Elements<C> b, Elements<C> c, Elements<C> d, Elements<C> e, Elements<C> f, Elements<C> g,
+      Elements<C> h) const {
+    const auto score = [](C a, C b, C c, C d, C e, C f, C g, C h) { return a * e + b * f + c * g + d * h; };
+    return row.sum(score, a, b, c, d, e, f, g, h);
+  }
+};
+
 // Takes integers. The negative of the smallest integer does not fit into its type.
 struct Least {
   using dtypes = elementwise::List<uint8_t, int8_t, int64_t>;

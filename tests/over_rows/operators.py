@@ -84,6 +84,7 @@ def poly_norm(x, a, b, c, bias, eps):
     def normalised(y):
         return y * (y.square().mean(-1, True) + eps).rsqrt()
 
+    a, b, c, bias = (x[..., None] for x in (a, b, c, bias))
     return a * normalised(x**3) + b * normalised(x**2) + c * normalised(x) + bias
 
 
@@ -330,10 +331,8 @@ CASES = [
         "poly_norm",
         lambda tensor, either: (
             tensor(),
-            either(0.3, -1.0),
-            either(0.4, 2.0),
-            0.5,
-            either(0.1, 1.0),
+            *(tensor(shape=tensor.shape[:-1]) for _ in range(2)),
+            *(tensor(shape=()) for _ in range(2)),
             either(0.5, 0.01),
         ),
         poly_norm,
@@ -399,6 +398,12 @@ CASES = [
         "cosine_similarity",
         lambda tensor, either: (tensor(), tensor()),
         lambda x, y: (x * y).sum(-1) / (x.square().sum(-1) * y.square().sum(-1)).sqrt(),
+    ),
+    case(
+        "quaternion_dot",
+        lambda tensor, either: tuple(tensor() for _ in range(8)),
+        lambda *x: sum(a * b for a, b in zip(x[:4], x[4:], strict=True)).sum(-1),
+        tolerance={torch.float32: (1e-4, 5e-3)},
     ),
     case("least", lambda tensor, either: (tensor(),), lambda x: (x.amin(-1), x.argmin(-1))),
 ]

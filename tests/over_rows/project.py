@@ -39,7 +39,7 @@ SCHEMAS = [
     "silu_and_mul_quant(Tensor x, Tensor y, Tensor? bound) -> (Tensor, Tensor)",
     "rms_norm_fp8_quant(Tensor x, Tensor weight, Tensor scale, float eps) -> Tensor",
     "rms_norm_int8_quant(Tensor x, Tensor weight, float eps, Tensor? residual) -> (Tensor, Tensor, Tensor)",
-    "poly_norm(Tensor x, float a, float b, float c, float bias, float eps=1e-6) -> Tensor",
+    "poly_norm(Tensor x, Tensor a, Tensor b, Tensor c, Tensor bias, float eps=1e-6) -> Tensor",
     "prod(Tensor x, int dim=-1) -> Tensor",
     "inf_norm(Tensor x) -> Tensor",
     "max_with_place(Tensor x, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
@@ -53,6 +53,7 @@ SCHEMAS = [
     "last_of(Tensor x, Tensor mask) -> Tensor",
     "rotate_half(Tensor x) -> Tensor",
     "cosine_similarity(Tensor x, Tensor y) -> Tensor",
+    "quaternion_dot(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, Tensor f, Tensor g, Tensor h) -> Tensor",
     "least(Tensor x) -> (Tensor, Tensor)",
 ]
 

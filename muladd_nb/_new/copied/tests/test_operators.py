@@ -365,11 +365,11 @@ def test_bad_arguments_are_named(case, device, data):
     bad = [(first, args[first].to(torch.complex64), f"{names[first]} must be .*, got complex64")]
     for place in others:
         both, x = f"{names[first]} and {names[place]} must", args[place]
-        alike = x.shape == args[first].shape and x.dtype == args[first].dtype
         bad += [(place, x.to(torch.complex64), f"{both} have the same dtype|{names[place]} must be .*, got complex64")]
         bad += [(place, torch.empty_like(x, device="meta" if data else "cpu"), f"{both} be on the same device")]
-        shapes = ".* must have shapes that broadcast" if case.broadcasts else f"{both} have the same shape"
-        bad += [(place, torch.cat([x, x]), shapes)] * alike
+        if x.dim() and x.shape == args[first].shape and x.dtype == args[first].dtype:
+            shapes = ".* must have shapes that broadcast" if case.broadcasts else f"{both} have the same shape"
+            bad.append((place, torch.cat([x, x]), shapes))
     missing = [place for place in (first, *others) if case.names[place] in required]
     bad += [(place, None, f"{names[place]} must be a tensor, got None") for place in missing]
     for name, values in case.forms[0].choices.items():
@@ -696,7 +696,7 @@ def test_nested_derivatives(case, device, depth):
         batch = (2,) * nesting.count("vmap")
         which = torch.arange(2 ** len(batch), device=device) % 3  # batch dimensions differ from each other
         x = [
-            torch.stack(of_points)[which].reshape(*batch, *of_points[0].shape)
+            torch.stack(of_points)[which].reshape(batch + of_points[0].shape)
             for of_points in zip(*taylor.points, strict=True)
         ]
         actual, expected = taylor.function, taylor
