@@ -184,11 +184,12 @@ struct Divisor<int64_t> {
 };
 
 // The plan for the device. Index arithmetic in 32 bits is several times cheaper than in 64, so 64 bits are used only if
-// an offset needs them. It has fewer dimensions than a plan can have, but enough for 2^36 elements, so that the
-// parameters of a kernel stay below 4 KiB, which every driver accepts.
+// an offset needs them. It has fewer dimensions than a plan can have: enough for 2^36 elements, or for many operands as
+// many as fit into a kernel's parameters beside the operands and the numbers.
 template <class Index, int kOperands>
 struct DevicePlan {
-  static constexpr int kDims = 36;
+  static constexpr int kOfDimension = sizeof(Divisor<Index>) + kOperands * sizeof(Index);
+  static constexpr int kDims = std::min<int>(36, (kParameterBytes - 512) / kOfDimension);
   int dims;
   Divisor<Index> size[kDims];
   Index stride[kDims][kOperands];
@@ -215,7 +216,9 @@ __global__ void __launch_bounds__(kThreads)
 template <class Index, class F, class Operands>
 Error launch_strided(const Plan& plan, const Operands& data, const F& f, int64_t n, void* stream) {
   DevicePlan<Index, Operands::kCount> on_device;
-  static_assert(sizeof(data) + sizeof(f) + sizeof(n) + sizeof(on_device) <= 4096);
+  if (plan.dims > on_device.kDims)
+    return {Error::kInvalid, "the tensors have too many dimensions that cannot be merged"};
+  static_assert(sizeof(data) + sizeof(f) + sizeof(n) + sizeof(on_device) <= kParameterBytes);
   on_device.dims = plan.dims;
   for (int d = 0; d < plan.dims; d++) {
     on_device.size[d] = Divisor<Index>(plan.size[d]);

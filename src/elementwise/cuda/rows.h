@@ -18,7 +18,7 @@ constexpr int kOfThread = 16; // a thread computes at least this many elements o
 template <class C>
 constexpr int kTeamThreads = sizeof(C) == 4 ? 512 : 256;
 
-// The parameters of a kernel: at most 4 KiB, which every driver accepts.
+// The parameters of a kernel.
 template <int kOperands, int kNumbers>
 struct RowsTask {
   int64_t size, begin, end, last; // elements of a row; the first row and the end; size of the last dimension
@@ -36,6 +36,7 @@ struct RowsTask {
   int64_t kept_rows, of_kept; // how many rows the functor keeps, at the beginning of that memory; bytes of each
   Number numbers[kNumbers + 1];
 };
+static_assert(sizeof(RowsTask<kMaxOperands, kMaxArguments>) <= kParameterBytes);
 
 // Tells the compiler that a tensor is in global memory. Otherwise it uses generic loads and stores, which also reach
 // shared memory.
@@ -230,6 +231,7 @@ struct SumTask {
   int64_t sizes[kRowDims];
   Summed<C> summed[kMaxOperands];
 };
+static_assert(sizeof(SumTask<double>) <= kParameterBytes);
 
 // Calls body(result, i) for all i below result.numel * parts, for each result.
 template <class C>

@@ -12,6 +12,9 @@
 
 namespace elementwise::cuda {
 
+// Every driver accepts a kernel whose parameters have at most this many bytes.
+constexpr size_t kParameterBytes = 4096;
+
 struct Limits {
   int64_t shared; // bytes of shared memory that a block may use
   int processors;
@@ -31,8 +34,9 @@ struct Grid {
 namespace elementwise::cuda {
 
 static_assert(
-    int{Error::kNone} == cudaSuccess && int{Error::kOldDriver} == cudaErrorInsufficientDriver &&
-    int{Error::kNoCode} == cudaErrorNoKernelImageForDevice && int{Error::kNewPtx} == cudaErrorUnsupportedPtxVersion);
+    int{Error::kNone} == cudaSuccess && int{Error::kInvalid} == cudaErrorInvalidValue &&
+    int{Error::kOldDriver} == cudaErrorInsufficientDriver && int{Error::kNoCode} == cudaErrorNoKernelImageForDevice &&
+    int{Error::kNewPtx} == cudaErrorUnsupportedPtxVersion);
 
 inline Error last_error() {
   Error error{cudaGetLastError(), "", CUDART_VERSION}; // without this, a later call would report the error
