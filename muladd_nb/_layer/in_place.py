@@ -31,7 +31,7 @@ _COPY = torch.ops.aten.copy_.default
 
 def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
     """Return Inductor's lowering of ``op``, which returns the values that the operator of ``form`` writes."""
-    call_kernel = by_position(inductor.kernel(form.op, add_to_fallback_set=False), form.op)
+    call_kernel = by_position(private.lowering_of_write(inductor, form.op), form.op)
     like = torch.ops.aten.empty_like if form.kind in ("writing", "out") else torch.ops.aten.clone
     fresh = inductor.lowerings[like.default]
     is_kernel = form.kind == "kernel"
