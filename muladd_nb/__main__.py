@@ -62,10 +62,6 @@ def _run(argv: Sequence[str] | None) -> int:
     }
     for name, what in looks.items():
         commands.add_parser(name, help=what, description=what)
-    for command, default in ((parser, False), *((commands.choices[name], argparse.SUPPRESS) for name in looks)):
-        command.add_argument("--json", action="store_true", default=default, help="print everything as one JSON object")
-        what = "also print each form of an operator, each setting, and sizes that the machine was too busy to measure"
-        command.add_argument("--verbose", action="store_true", default=default, help=what)
     what = "write a project with operators of your own, one for each schema"
     new = commands.add_parser("new", help=what, description=what)
     new.add_argument("package", help="the project's name, such as my_ops, and the folder that it is written to")
@@ -92,10 +88,13 @@ def _run(argv: Sequence[str] | None) -> int:
     port.add_argument("--target", default="2.10", metavar="VERSION", help=what)
     port.add_argument("--write", action="store_true", help="make the mechanical changes, in all files or in none")
     port.add_argument("--force", action="store_true", help="write even if git could not undo it")
-    what = "print everything as one JSON object"
-    port.add_argument(
-        "--json", action="store_true", default=argparse.SUPPRESS, help=what
-    )  # without a default of its own, it keeps a --json that stands before 'port'
+    verbose = "also print each form of an operator, each setting, and sizes that the machine was too busy to measure"
+    for command in (parser, *(commands.choices[name] for name in looks), port):
+        # Without a default of its own, a command keeps an option that stands before it.
+        default = False if command is parser else argparse.SUPPRESS
+        command.add_argument("--json", action="store_true", default=default, help="print everything as one JSON object")
+        if command is not port:
+            command.add_argument("--verbose", action="store_true", default=default, help=verbose)
     for command in (new, add):
         kinds = command.add_mutually_exclusive_group()
         what = (
@@ -115,15 +114,12 @@ def _run(argv: Sequence[str] | None) -> int:
         words += map(Path, rest) if "paths" in arguments else rest  # argparse leaves the words after an option in rest
     elif rest:
         chosen.error(f"unrecognized arguments: {' '.join(rest)}")
-    if arguments.command == "port" and arguments.verbose:
-        chosen.error("--verbose is for info, check and bench")
-    if arguments.command in ("new", "add", "remove", "update"):
-        for option in ("json", "verbose"):
+    if arguments.command not in (None, *looks):
+        is_port = arguments.command == "port"
+        for option in ("verbose",) if is_port else ("json", "verbose"):
             if getattr(arguments, option):
                 chosen.error(f"--{option} is for info, check and bench")
-        return _write_project(arguments)
-    if arguments.command == "port":
-        return _port_extension(arguments)
+        return _port_extension(arguments) if is_port else _write_project(arguments)
     with _only_ours():
         return _look([arguments.command] if arguments.command else [*looks], arguments)
 

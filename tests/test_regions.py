@@ -55,7 +55,8 @@ def test_a_default_is_a_constant_of_a_branch():
         def shifted(x, by=0.5, *, more=1.5):
             """Return a sum."""
 
-        for call in (shifted, lambda x: shifted(x, 1.0), lambda x: shifted(x=x), lambda x: shifted(x, by=2)):
+        by_name = (lambda x: shifted(x=x), lambda x: shifted(x, by=2), lambda x: shifted(x, more=2.0))
+        for call in (shifted, lambda x: shifted(x, 1.0), *by_name):
             f = lambda x, call=call: torch.cond(x.sum() > 0, call, lambda x: -call(x), (x,))  # noqa: E731
             for x in (torch.ones(2), -torch.ones(2)):
                 assert torch.equal(torch.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)(x), f(x))

@@ -17,8 +17,8 @@ from torch import Tensor
 from ._library import name
 
 
-def order_of(op: Any, aten: Callable[..., Tensor], reads: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Return the inputs of ATen's node and the tensors that it saves, both in its order.
+def order_of(op: Any, aten: Callable[..., Tensor], reads: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the tensors that ATen's node saves, in its order.
 
     ``reads`` maps each tensor to the arguments that its derivative reads. Raise ``ValueError`` if ``aten`` makes more
     than one node, or if the node saves other tensors for a gradient than the derivative reads.
@@ -50,4 +50,4 @@ def order_of(op: Any, aten: Callable[..., Tensor], reads: Mapping[str, Sequence[
             raise ValueError(
                 f"{name(op)}: for the gradient of {argument} aten saves {saved}, and the derivative reads {[*read]}"
             )
-    return [x for x in inputs if x is not None], [x for x in order if x is not None]
+    return [x for x in order if x is not None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 from . import contract, unsupported
 from . import torch_private as private
 from ._library import implement, library
-from .operator import Form, complete, tensors_in
+from .operator import Form, complete, tensors_in, with_tensors
 
 _DEVICES = ("cpu", "cuda")
 
@@ -65,17 +66,15 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
         cast = [*args]
         if dtype is not None:
             for place, name in read:
-                cast[place] = _cast(form, name, cast[place], dtype, device_type)
+                cast[place] = with_tensors(partial(_cast, form, name, dtype, device_type), cast[place])
         with WithoutAutocast():
             return form.call(*cast)
 
     return autocast
 
 
-def _cast(form: Form, name: str, x: Any, dtype: torch.dtype, device_type: str) -> Any:
-    if isinstance(x, (list, tuple)):
-        return [_cast(form, name, y, dtype, device_type) for y in x]
-    if not isinstance(x, Tensor) or not casts(x, device_type):
+def _cast(form: Form, name: str, dtype: torch.dtype, device_type: str, x: Tensor) -> Tensor:
+    if not casts(x, device_type):
         return x
     contract.check_in_storage(form, name, x)
     return x.to(dtype)

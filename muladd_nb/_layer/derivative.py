@@ -12,7 +12,7 @@ from torch import Tensor
 
 from . import torch_private as private
 from ._library import implement, name
-from .formula import Formula, check_is
+from .formula import Formula, Like, check_is
 from .operator import as_tuple, named
 from .recording import Rule, checked_arguments, no_gradient, refuse_gradients, register
 
@@ -24,8 +24,8 @@ class _Kept(NamedTuple):
 
     others: Sequence[Any]  # what is saved, with _SAVED in place of each tensor
     needs: tuple[bool, ...]
-    of_gradients: Sequence[tuple[Sequence[int], torch.dtype] | None]  # shape and dtype
-    of_tangents: Sequence[tuple[Sequence[int], torch.dtype] | None]
+    of_gradients: Sequence[Like | None]
+    of_tangents: Sequence[Like | None]
     read: int  # how many arguments were saved for the formula: they come last
 
     def put_together(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

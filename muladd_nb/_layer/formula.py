@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,6 +13,8 @@ from torch.autograd import forward_ad
 from . import torch_private as private
 from ._library import name
 from .operator import as_tuple
+
+Like = tuple[Sequence[int], torch.dtype]  # the shape and dtype that a result must have
 
 
 class Formula:
@@ -30,23 +31,19 @@ class Formula:
         self.reads = reads_of(op, "the formula", function, names)
         self.has_tensor_numbers = "is_number" in names
 
-    def compute(self, likes: Sequence[Any], values: Mapping[str, Any]) -> tuple[Tensor, ...]:
-        """Call the function and check its results.
-
-        For each result, ``likes`` has an object with the expected shape and dtype, or None. ``values`` has the
-        arguments by their names.
-        """
+    def compute(self, likes: Sequence[Like | None], values: Mapping[str, Any]) -> tuple[Tensor, ...]:
+        """Call the function, with the arguments ``values``, and check its results. None is not checked."""
         results = as_tuple(self.function(*(values[x] for x in self.reads)))
         if len(results) != self.count:
             raise RuntimeError(f"{name(self.op)}: the formula must return {self.count} results, got {len(results)}")
         if self.has_tensor_numbers:
             # If a number is a float64 tensor, torch's type promotion makes results without dimensions float64.
             pairs = zip(likes, results, strict=True)
-            results = tuple(y.to(like.dtype) if like is not None and _is_number(y) else y for like, y in pairs)
+            results = tuple(y.to(like[1]) if like is not None and _is_number(y) else y for like, y in pairs)
         for i, (like, result) in enumerate(zip(likes, results, strict=True)):
             if like is not None:
                 what = f"the result{f' {i}' if self.count > 1 else ''} of the formula"
-                check_is(self.op, what, self.function, (like.shape, like.dtype), result)
+                check_is(self.op, what, self.function, like, result)
         return results
 
     def pull(
@@ -57,9 +54,10 @@ class Formula:
         # A tensor that was saved in a torch.func.vjp which has ended cannot be differentiated any more, but a view of
         # it can.
         alive = {argument: x.view_as(x) if isinstance(x, Tensor) else x for argument, x in given.items()}
+        likes = [grad if grad is None else (grad.shape, grad.dtype) for grad in grads]
 
         def of_wanted(*xs: Tensor) -> tuple[Tensor, ...]:
-            results = self.compute(grads, alive | dict(zip(wanted, xs, strict=True)))
+            results = self.compute(likes, alive | dict(zip(wanted, xs, strict=True)))
             return tuple(y for y, grad in zip(results, grads, strict=True) if grad is not None)
 
         there = tuple(grad for grad in grads if grad is not None)
@@ -82,15 +80,11 @@ class Formula:
         return dict(zip(wanted, made, strict=True))
 
     def push(
-        self,
-        values: Mapping[str, Any],
-        tangents: Mapping[str, Tensor],
-        results: Sequence[tuple[Sequence[int], torch.dtype] | None],
+        self, values: Mapping[str, Any], tangents: Mapping[str, Tensor], likes: Sequence[Like | None]
     ) -> list[Tensor | None]:
-        """Return the tangent of each result. ``results`` has their shapes and dtypes."""
+        """Return the tangent of each result. ``likes`` has None for a result of integers."""
         # We use this level of forward mode, because torch.func cannot open another one while an operator runs.
         duals = {x: forward_ad.make_dual(values[x], tangent, level=0) for x, tangent in tangents.items()}
-        likes = [x and SimpleNamespace(shape=x[0], dtype=x[1]) for x in results]  # None for a result of integers
         computed = self.compute(likes, {**values, **duals})
         computed = tuple(y.clone() if any(y is x for x in duals.values()) else y for y in computed)
         return [
@@ -121,7 +115,7 @@ def reads_of(op: Any, what: str, function: Any, names: Sequence[str]) -> list[st
     return [parameter.name for parameter in parameters]
 
 
-def check_is(op: Any, what: str, function: Any, wanted: tuple[Sequence[int], torch.dtype], got: Any) -> None:
+def check_is(op: Any, what: str, function: Any, wanted: Like, got: Any) -> None:
     """Raise ``RuntimeError`` or ``TypeError`` unless an author's function returned this shape and dtype."""
     shape, dtype = wanted
     if isinstance(got, Tensor) and tuple(got.shape) == tuple(shape) and got.dtype == dtype:

@@ -21,7 +21,7 @@ from . import contract, lowering
 from . import torch_private as private
 from ._library import implement, library
 from .autocast import WithoutAutocast
-from .operator import Form, as_tuple, by_position, complete, named, tensors_in
+from .operator import Form, as_tuple, by_position, complete, named, tensors_in, with_tensors
 from .recording import THROUGH_OUT, refuse_gradients
 
 
@@ -34,14 +34,8 @@ def register(form: Form) -> None:
 
     def computed(*args: Any, **kwargs: Any) -> Any:
         given = list(complete(functional, args, kwargs))
-
-        def fresh(x: Any) -> Any:
-            if isinstance(x, (list, tuple)):
-                return [*map(fresh, x)]
-            return None if x is None else torch.empty_like(x) if only_writes else x.clone()
-
         for place in places:
-            given[place] = fresh(given[place])
+            given[place] = with_tensors(torch.empty_like if only_writes else torch.clone, given[place])
         with WithoutAutocast():  # the arguments were cast before
             returned = form.call(*given)
         return form.with_written(returned, tensors_in(given[place] for place in places))

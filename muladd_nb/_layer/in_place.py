@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Graph, Node
+from torch.fx.node import map_arg
 
 from . import torch_private as private
 from .operator import Form, by_position, complete
@@ -31,7 +32,7 @@ _COPY = torch.ops.aten.copy_.default
 
 def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
     """Return Inductor's lowering of ``op``, which returns the values that the operator of ``form`` writes."""
-    call_kernel = by_position(inductor.kernel(form.op, add_to_fallback_set=False), form.op)
+    call_kernel = by_position(private.lowering_of_write(inductor, form.op), form.op)
     like = torch.ops.aten.empty_like if form.kind in ("writing", "out") else torch.ops.aten.clone
     fresh = inductor.lowerings[like.default]
     is_kernel = form.kind == "kernel"
@@ -69,12 +70,12 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
             return x if realized is x.data else inductor.TensorBox(realized)
 
         given, nodes = [*complete(op, args, kwargs)], complete(op, call.args, call.kwargs)
-        torch.fx.node.map_arg([nodes[place] for place in form.writes.values()], targets.append)
+        map_arg([nodes[place] for place in form.writes.values()], targets.append)
         for place, node in enumerate(nodes):
             if place in form.writes.values():
                 given[place] = target(given[place], node)
             elif is_kernel:  # it may rely on the strides that it was traced with
-                given[place] = inductor.as_traced(given[place], _values(node))
+                given[place] = inductor.as_traced(given[place], map_arg(node, lambda x: x.meta["val"]))
         return form.with_written(call_kernel(*given), written)
 
     return lower
@@ -85,12 +86,6 @@ def _results(call: Node, place: int) -> list[Node]:
     last = len(private.results(call.target)) - 1
     lists = [x for x in call.users if x.args[1] == last] if last else [call]
     return [x for one in lists for x in one.users if x.target is getitem and x.args[1] == place]
-
-
-def _values(node: Any) -> Any:
-    if isinstance(node, (list, tuple)):
-        return [*map(_values, node)]
-    return node.meta["val"] if isinstance(node, Node) else None
 
 
 class _Location(NamedTuple):
@@ -173,7 +168,7 @@ def _copies(
         return locations.of(x).may_overlap(here)
 
     read: list[Node] = []  # one entry for each time that the memory is read
-    torch.fx.node.map_arg((call.args, call.kwargs), lambda x: read.append(x) if touches(x) else None)
+    map_arg((call.args, call.kwargs), lambda x: read.append(x) if touches(x) else None)
     # An element-wise operator may read the elements that it writes to.
     if here.memory is None or (len(read) > 1 and (is_kernel or any(locations.of(x) != here for x in read))):
         return None

@@ -22,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from operator import getitem
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -95,7 +94,7 @@ def _decomposed(op: Any, form: Form) -> Callable[..., Any]:
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         shape = contract.check(form, args)
-        likes = [SimpleNamespace(shape=shape, dtype=dtype) for dtype in form.result_dtypes(args)]
+        likes = [(shape, dtype) for dtype in form.result_dtypes(args)]
         given = dict(zip(names, complete(op, args, kwargs), strict=True))
         return _returned(form, formula.compute(likes, given))
 

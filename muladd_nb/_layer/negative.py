@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from ._library import implement
-from .operator import Form
+from .operator import Form, with_tensors
 
 
 def register(form: Form) -> None:
@@ -20,7 +20,8 @@ def register(form: Form) -> None:
         return
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        given, by_name = tuple(map(_resolved, args)), {name: _resolved(x) for name, x in kwargs.items()}
+        given = tuple(with_tensors(Tensor.resolve_neg, x) for x in args)
+        by_name = {name: with_tensors(Tensor.resolve_neg, x) for name, x in kwargs.items()}
         returned = form.op(*given, **by_name)
         written = form.targets(given, by_name)
         for name, x in form.targets(args, kwargs).items():
@@ -29,7 +30,3 @@ def register(form: Form) -> None:
         return returned
 
     implement(form.op, kernel, "Negative")
-
-
-def _resolved(x: Any) -> Any:
-    return x.resolve_neg() if isinstance(x, Tensor) else [*map(_resolved, x)] if isinstance(x, (list, tuple)) else x

@@ -292,6 +292,13 @@ def tensors_in(args: Iterable[Any]) -> list[Tensor]:
     return [x for x in each if isinstance(x, Tensor)]
 
 
+def with_tensors(change: Callable[[Tensor], Any], x: Any) -> Any:
+    """Return an argument with each of its tensors changed: itself, or those in a list."""
+    if isinstance(x, (list, tuple)):
+        return [with_tensors(change, y) for y in x]
+    return change(x) if isinstance(x, Tensor) else x
+
+
 def as_tuple(returned: Any) -> tuple[Any, ...]:
     """Return the results of a call as a tuple. An operator with one result returns it alone."""
     return returned if isinstance(returned, tuple) else (returned,)

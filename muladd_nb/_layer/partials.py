@@ -163,14 +163,12 @@ class Derivative:
         self.without = [x for x in self.tensors if x not in has_derivative]
         self.read_by_partials = {y for one in self.partials.values() for y in one.reads}
         self.places = {x: place for place, x in enumerate(self.arguments)}
-        self.order = self.arguments  # the order in which autograd's function takes them
         self.saved_order = self.tensors
-        # ATen's node records some calls. Checkpointing matches saved tensors by their order, so the node made here has
-        # the same inputs and saved tensors, in the same order.
+        # ATen's node records some calls. Checkpointing matches saved tensors by their order, so the node made here
+        # saves the same tensors in the same order.
         if form.promises.aten is not None and not form.tensor_numbers:
             reads = {x: [y for y in self.partials[x].reads if y in self.tensors] for x in self.tensors}
-            inputs, saved = order_of(form.op, form.promises.aten, reads)
-            self.order = inputs + [x for x in self.arguments if x not in inputs]
+            saved = order_of(form.op, form.promises.aten, reads)
             self.saved_order = saved + [x for x in self.tensors if x not in saved]
         self.plans = Cache(self.plan)
 
@@ -186,7 +184,6 @@ class Derivative:
             node=node,
             without=self.without,
             instead=instead,
-            order=[self.arguments.index(x) for x in self.order],
         )
 
     def compiles_formula(self) -> bool:
@@ -198,7 +195,7 @@ class Derivative:
         return self.is_compiled and (private.decomposes(self.op) if self.fused == "formula" else private.traces())
 
     def plan(self, in_formula: bool, needs: Sequence[bool], is_absent: Sequence[bool] = ()) -> _Plan:
-        wanted = {x for x, need in zip(self.order, needs, strict=True) if need}
+        wanted = {x for x, need in zip(self.arguments, needs, strict=True) if need}
         absent = {x for x, is_none in zip(self.arguments, is_absent, strict=False) if is_none}
         by_formula = [
             x
@@ -245,7 +242,7 @@ class Derivative:
             needs,
             fast_paths if len(fast_paths) == len(calls) else None,
             to_together=picker(places),
-            to_gradients=picker([0, *(order.index(x) if x in order else 0 for x in self.order)]),
+            to_gradients=picker([0, *(order.index(x) if x in order else 0 for x in self.arguments)]),
         )
 
     def fast_path(self, x: str) -> Callable[..., Any] | None:
@@ -387,7 +384,7 @@ class Derivative:
     def jvp(self, tensors: Sequence[Tensor], saved_for_jvp: Any, *of_arguments: Tensor | None) -> Any:
         (saved, numbers, _, (are_wanted, shape)), likes = saved_for_jvp
         tangents = {x: t for x, t in zip(self.arguments, of_arguments, strict=True) if t is not None}
-        plan: _Plan = self.plans[self.compiles_formula(), tuple(x in tangents for x in self.order)]
+        plan: _Plan = self.plans[self.compiles_formula(), tuple(x in tangents for x in self.arguments)]
         values = _values(saved, tensors, numbers)
         # We pass everything that some derivative reads, so that a tangent requires grad in the same cases as ATen's.
         read = {x: value for x, value in values.items() if x in self.read_by_partials}

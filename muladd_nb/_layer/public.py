@@ -106,41 +106,36 @@ def _made(
     """
     parameters = inspect.signature(declared).parameters.values()
     names = [x.name for x in parameters]
+    most = sum(x.kind is not x.KEYWORD_ONLY for x in parameters)  # so many arguments may be given by position
     presets = {x.name: x.default for x in parameters if x.default is not x.empty}
-    positional = [x.name for x in parameters if x.kind is not x.KEYWORD_ONLY]
-    without_out = (None,) if "out" in presets and has_out else ()
-    count = len(names) - len(without_out)
-    returning = [x for x in forms if x.kind in ("functional", "kernel") and (without_out or not has_out)]
-    plain = tuple((x.call, tuple(x.numbers.values()), tuple(x.required.values())) for x in returning)
+    returning = [x for x in forms if x.kind in ("functional", "kernel") and (not has_out or "out" in presets)]
+    plain = tuple((x.op, tuple(x.kinds), tuple(x.numbers), tuple(x.required)) for x in returning)
+    defaults = [
+        {x.name: x.default_value for x in private.arguments(form.op) if x.has_default_value()} for form in returning
+    ]
+    lacking = {x: preset for x, preset in presets.items() if not all(x in of and of[x] == preset for of in defaults)}
     in_c = _C.fast_path(
-        [(x, x in presets, presets.get(x), x not in positional) for x in names],
+        [(x.name, x.name in presets, presets.get(x.name), x.kind is x.KEYWORD_ONLY) for x in parameters],
         forms,
         otherwise,
         declared,
         has_out=has_out,
     )
 
-    # If a default is left out, the operator's own takes its place. Otherwise a compiled program with dynamic=True reads
-    # it as a number that may change, which torch refuses in a branch of torch.cond.
-    shortest = count if returning else len(names)
-    while returning and all(_has_default(x, shortest - 1, presets) for x in returning):
-        shortest -= 1
-    longest = min(count, len(positional))
-
+    # A default that a call leaves out is left to the operator, if the operator has the same. Otherwise a compiled
+    # program with dynamic=True reads it as a number that may change, which torch refuses in a branch of torch.cond.
     def while_compiling(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if kwargs or not shortest <= len(args) <= longest:
-            given = dict(zip(positional, args, strict=False)) | kwargs
-            too_many = len(args) > len(positional) or any(x in positional[: len(args)] for x in kwargs)
-            if too_many or any(x not in names for x in kwargs) or any(x not in given | presets for x in names):
-                declared(*args, **kwargs)  # raises a TypeError
-            length = max([shortest, *(place + 1 for place, x in enumerate(names) if x in given)])
-            args = tuple(given[x] if x in given else presets[x] for x in names[:length])
-        if len(args) <= count or args[count] is None:
-            for call, numbers, tensors in plain:
-                is_plain = all(_is_plain(args[x]) for x in numbers if x < len(args))
-                if is_plain and all(isinstance(args[x], Tensor) for x in tensors):
-                    return call(*args[:count])
-        return otherwise(*args, *[presets[x] for x in names[len(args) :]])
+        given = {**lacking, **dict(zip(names, args, strict=False)), **kwargs}
+        too_many = len(args) > most or any(x in kwargs for x in names[: len(args)])
+        if too_many or any(x not in names for x in kwargs) or any(x not in given and x not in presets for x in names):
+            declared(*args, **kwargs)  # raises a TypeError
+        if not has_out or given.get("out") is None:
+            for op, op_names, numbers, tensors in plain:
+                passed = {own: given[x] for own, x in zip(op_names, names, strict=False) if x in given}
+                is_plain = all(_is_plain(passed[x]) for x in numbers if x in passed)
+                if is_plain and all(isinstance(passed[x], Tensor) for x in tensors):
+                    return op(**passed)
+        return otherwise(*(given[x] if x in given else presets[x] for x in names))
 
     @wraps(declared)
     def public_function(*args: Any, **kwargs: Any) -> Any:
@@ -148,15 +143,6 @@ def _made(
 
     made: Any = public_function
     return made
-
-
-def _has_default(form: Form | Kernel, place: int, presets: dict[str, Any]) -> bool:
-    """Return whether an argument of the operator has the default that the public function has."""
-    if place < 0:
-        return False
-    argument = private.arguments(form.op)[place]
-    has_default = argument.has_default_value() and argument.name in presets
-    return has_default and bool(argument.default_value == presets[argument.name])
 
 
 def _caller_of_kernel(kernel: Kernel, declared: Callable[..., Any]) -> Callable[..., Any]:

@@ -34,16 +34,15 @@ class Rule:
     """How one level records an operator, and computes its derivative.
 
     ``save(needs, inputs, results)`` returns tensors, which autograd keeps, and one object, which the node keeps.
-    ``needs`` says which gradients are requested, in the order in which the function takes the arguments. ``vjp`` takes
-    these tensors, the object and the gradient of each result. ``jvp`` takes the tensors, the object and the tangent of
-    each argument.
+    ``needs`` says which gradients are requested. ``vjp`` takes these tensors, the object and the gradient of each
+    result. ``jvp`` takes the tensors, the object and the tangent of each argument.
     """
 
     save: Callable[..., tuple[Sequence[Tensor], Any]]
     vjp: Callable[..., Sequence[Tensor | None]]
     jvp: Callable[..., Any]
     save_for_jvp: Callable[..., tuple[Sequence[Tensor], Any]] | None = None  # by default `save`
-    vjp_by_fast_path: Callable[..., tuple[Tensor | None, ...] | None] | None = None  # in the function's order, or None
+    vjp_by_fast_path: Callable[..., tuple[Tensor | None, ...] | None] | None = None  # if it can: None and the gradients
     in_forward_mode: Callable[..., Tensor | None] | None = None  # given the keys and all arguments: a dual, or None
     check_tangent: Callable[..., None] | None = None  # given an argument's index, all arguments and the results
     node: str | None = None  # the name of grad_fn, without Backward
@@ -51,7 +50,6 @@ class Rule:
     instead: str | None = None  # the advice in that error
     materialize: bool = False  # whether missing gradients and tangents are replaced by zeros, unless all are missing
     constants: Sequence[int] = ()  # the indices of results that have no derivative
-    order: Sequence[int] = ()  # the indices of the arguments, in the order in which the function takes them
 
 
 def register(op: Any, rule: Rule, form: Form | None = None) -> None:
@@ -111,11 +109,7 @@ def _function(op: Any, rule: Rule, form: Form | None) -> Callable[..., Any]:
     is_tuple = several or (form is not None and form.recorded is not form)  # whether the kernel returns a tuple
     names = checked_arguments(op)
     refused = [(names.index(argument), argument) for argument in rule.without]
-    reordered: Callable[[Any], tuple[Any, ...]] = tuple
-    restored: Callable[[Any], tuple[Any, ...]] = tuple
-    if list(rule.order) != sorted(rule.order):
-        reordered, restored = picker(rule.order), picker([*map(rule.order.index, range(len(rule.order)))])
-    all_needed = reordered([str(argument.type) in TENSOR for argument in private.arguments(op)[: len(names)]])
+    all_needed = tuple([str(argument.type) in TENSOR for argument in private.arguments(op)[: len(names)]])
     save, vjp, jvp, vjp_by_fast_path = rule.save, rule.vjp, rule.jvp, rule.vjp_by_fast_path
     save_for_jvp, materialize, constants = rule.save_for_jvp or save, rule.materialize, rule.constants
 
@@ -123,7 +117,6 @@ def _function(op: Any, rule: Rule, form: Form | None) -> Callable[..., Any]:
     # computed, and the kernel a function that computes them. Each step here counts in a small call.
     def forward(ctx: Any, results_or_compute: Any, *inputs: Any) -> Any:
         ctx.set_materialize_grads(False)  # torch's zeros may be of another class than the other gradients
-        inputs = restored(inputs)
         are_computed = type(results_or_compute) is tuple
         returned = results_or_compute if are_computed else results_or_compute(*inputs)
         results = returned if are_computed or is_tuple else (returned,)
@@ -156,12 +149,10 @@ def _function(op: Any, rule: Rule, form: Form | None) -> Callable[..., Any]:
             gradients = vjp_by_fast_path(saved, ctx.others, grads)
         if gradients is None:
             with autocast.AsInForward(backward=True):
-                gradients = None, *reordered(vjp(saved, ctx.others, *grads))
+                gradients = None, *vjp(saved, ctx.others, *grads)
         return gradients
 
     def forward_mode(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
-        tangents = restored(tangents)
-
         def own(tangent: Any) -> Any:
             # If the tangent is an argument's, writing to the result would change both.
             return tangent.clone() if tangent is not None and any(tangent is x for x in tangents) else tangent
@@ -184,7 +175,7 @@ def _function(op: Any, rule: Rule, form: Form | None) -> Callable[..., Any]:
         {attribute: staticmethod(private.skip_in_dynamo(method)) for attribute, method in methods.items()},
     )
     private.call_directly(function)
-    if not refused and reordered is tuple:
+    if not refused:
         return function.apply
 
     def apply(results_or_compute: Any, *args: Any) -> Any:
@@ -193,7 +184,7 @@ def _function(op: Any, rule: Rule, form: Form | None) -> Callable[..., Any]:
             recorded = x is not None and torch.is_grad_enabled() and x.requires_grad
             if recorded or (private.may_be_dual() and private.has_tangent(x)):
                 raise no_gradient(op_name, argument, rule.instead)
-        return function.apply(results_or_compute, *reordered(args))
+        return function.apply(results_or_compute, *args)
 
     return private.skip_in_dynamo(apply)
 

@@ -17,6 +17,7 @@ from functools import reduce
 from operator import attrgetter, or_
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -488,6 +489,20 @@ def inductor() -> Any:
         return SimpleNamespace(**{name: pkgutil.resolve_name(path) for name, path in _INDUCTOR.items()})
     except (ImportError, AttributeError):
         return None
+
+
+def lowering_of_write(inductor: Any, op: Any) -> Callable[..., Any]:
+    """Return Inductor's lowering that calls an operator that writes to its arguments."""
+    call: Callable[..., Any] = inductor.kernel(op, add_to_fallback_set=False)
+    if _version > (2, 10):
+        return call
+
+    def call_in_2_10(*args: Any, **kwargs: Any) -> Any:
+        # torch 2.10 calls no operator that has a kernel of its own at Functionalize.
+        with mock.patch("torch._inductor.ir.can_auto_functionalize", return_value=True):
+            return call(*args, **kwargs)
+
+    return call_in_2_10
 
 
 def key_of_shardings(op: Any) -> Any:
