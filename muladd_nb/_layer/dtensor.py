@@ -131,6 +131,7 @@ def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwa
     local = [x.to_local() if isinstance(x, DTensor) else x for x in args]
     for x_name, x in form.given(args).items():
         if x_name not in targets:
+            x = x.detach()  # torch 2.10 cannot redistribute a tensor that requires grad from here, below autograd
             local[form.inputs[x_name]] = x.redistribute(placements=placements[x_name]).to_local()
     if form.kind == "out":
         form.op(*local, **(kwargs | {"out": out.to_local()}))
