@@ -155,6 +155,14 @@ def found(tmp_path, capsys, *options, **files):
         ),
         ("struct A { void f() { g(h + h); }; at::Tensor h; };", "x + y", "none"),
         ("typedef at::Scalar S;\nS f();", "S", "follows"),
+        ("typedef void (*F)(pybind11::module&);", "pybind11::module", "none"),
+        ("typedef void (*F)(at::Scalar);\nF f();", "F", "follows"),
+        (
+            "at::Tensor f(at::Tensor x) {\n#ifdef A\nauto o = x.options().dtype(at::kInt);\n#else\n"
+            "auto o = x.options();\n#endif\nreturn at::zeros(1, o); }",
+            "torch::zeros",
+            "decision",
+        ),
         ("template <class T> struct A;\ntemplate <> struct A<at::Scalar> {};", "at::Scalar", "decision"),
         ("void f() { Py_BEGIN_ALLOW_THREADS }", "Py_BEGIN_ALLOW_THREADS", "decision"),
         ("using namespace pybind11::literals;", "using namespace pybind11::literals", "mechanical"),

@@ -112,9 +112,11 @@ class Reader(Calls):
     # Declarations
 
     def on_alias_declaration(self, node: Node) -> None:
-        if bad := self.walk(part(node, "type")):
-            self.scopes[-1][self.text(named(node))] = Variable("bad", bad.where)
-            self.breaks(named(node), bad)
+        name = named(node)
+        self.done.add(name.id)
+        if bad := self.walk(*node.children):
+            self.scopes[-1][self.text(name)] = Variable("bad", bad.where)
+            self.breaks(name, bad)
 
     on_type_definition = on_alias_declaration
 
@@ -211,7 +213,9 @@ class Reader(Calls):
         inner = left.named_children[-1] if left.type == "reference_declarator" else left
         is_binding = inner.type == "structured_binding_declarator"
         of, is_local, is_function = declared or self.type_of(value), node.type == "declaration", function is not EMPTY
+        in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # in an #if or #else
         words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
+        may_go = is_local and alone and not in_branch  # each branch of an #if may declare other options
         names = [self.text(x) for x in (inner.named_children if is_binding else [name] * (name is not EMPTY))]
         if is_binding:
             of = "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
@@ -219,13 +223,12 @@ class Reader(Calls):
             of = "Tensor[]"
         elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
             names = []
-        elif of == "options" and is_local and alone and names and self.read_options(value) is not None:
+        elif of == "options" and may_go and names and self.read_options(value) is not None:
             scope[names[0]] = Variable("options", options=value, unused=node)
             self.findings = [x for x in self.findings if x is not bad]
             return ""
         elif of == "" and value is EMPTY and node.type != "parameter_declaration" and not is_function:
             of = "other"
-        in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # in an #if or #else
         constant = "const" in words or (left.type == "reference_declarator" and declared == "")  # auto& may be const
         for word in names:
             origin = scope[word].origin if in_branch and word in scope else ""
