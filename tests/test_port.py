@@ -236,6 +236,12 @@ def found(tmp_path, capsys, *options, **files):
         ("DEFINE_DISPATCH(a);", "DEFINE_DISPATCH", "none"),
         ("void f() { C10D_NCCL_CHECK(1); }", "C10D_NCCL_CHECK", "none"),
         (
+            "template <class T> struct A { C10_ALWAYS_INLINE at::B<T, C> f(\nat::Scalar& s) const { h(1); }\n"
+            "void g() { f(1); } };",
+            "f",
+            "follows",
+        ),
+        (
             "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
             "at::Scalar",
             "decision",
@@ -430,7 +436,7 @@ def test_a_name_that_the_extension_declares_too_gets_no_header(tmp_path):
 def test_all_of_a_class_follows_from_its_base_class_and_a_function_from_its_parameters(tmp_path, capsys):
     code = "class A : public torch::jit::CustomClassHolder {\n public:\n  int f() const { return x; }\n  int x;\n};\n"
     _, report = found(tmp_path, capsys, a_DOT_cpp=code + "void f(\n  at::Scalar s);\n")
-    lines = [(x["line"], x["end_line"], x["how"]) for x in report["findings"]]
+    lines = sorted({(x["line"], x["end_line"], x["how"]) for x in report["findings"]})
     assert lines == [(1, 5, "none"), (6, 6, "follows"), (7, 7, "decision")]
 
 
@@ -624,6 +630,16 @@ def test_includes_are_added_before_the_code_that_needs_them(before, code, tmp_pa
     assert includes == [before.count("\n") - before.count("//")]
     assert lines.index("torch::stable::Tensor f();") > includes[0]
     assert text.rfind("\ufeff") == before.rfind("\ufeff")
+
+
+def test_an_attribute_gets_its_header(tmp_path):
+    port(
+        tmp_path,
+        "--write",
+        "--force",
+        a_DOT_h="C10_ALWAYS_INLINE int f();\nint g(bool x) { return C10_UNLIKELY(x); }\n",
+    )
+    assert "#include <torch/headeronly/macros/Macros.h>\n" in (tmp_path / "a.h").read_text()
 
 
 def test_a_copy_of_torchs_dispatch_macro_gets_the_header_of_its_function(tmp_path):

@@ -41,17 +41,9 @@ class Calls(Operators):
             self.read_macro(function, inner, node)
         else:
             self.read_function(node, function, inner)
-        (self.on_initializer_list if is_check else self.walk)(arguments)
+        self.walk(arguments)
         if registers and (bad := self.unsolved(before)):  # compilers may report it in the macro
             self.newly_broken[f"in {name}"] = bad.where
-
-    def on_initializer_list(self, node: Node) -> None:
-        """Read a list, or the arguments of a check. Compilers may report an error in it at its last line."""
-        if bad := self.walk(*node.children):
-            bad.end_line = max(bad.end_line, self.source.line(node.end_byte - 1))
-            up = node.parent or EMPTY  # f({x}) or T{x}: an error may also be at the line of f or T
-            head = part(up, "type") if part(up, "type") is not EMPTY else part(up.parent or EMPTY, "function")
-            self.follow(head, self.text(head), bad.where if head is not EMPTY else "")
 
     # Functions
 

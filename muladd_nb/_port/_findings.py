@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
-from ._source import EMPTY, Node, Project, Source, above, is_misread
+from ._source import EMPTY, Node, Project, Source, is_misread, statement
 from ._table import NAMES, ROWS, Row
 
 OPTIONAL = ("<cu", "<hip/", "<nccl.h", "<omp.h")  # a machine may lack these headers
@@ -48,6 +48,8 @@ class Findings:
     limited: bool = False  # setup.py defines Py_LIMITED_API
     newly_broken: dict[str, str] = field(default_factory=dict)  # the names of this kind that this file declares
     findings: list[Finding] = field(default_factory=list)
+    heads: list[Finding] = field(default_factory=list)  # the first lines of statements with a finding further down
+    covered: set[tuple[int, int]] = field(default_factory=set)  # the statements that a finding is about
     edits: list[Edit] = field(default_factory=list)
     headers: dict[str, bool] = field(default_factory=dict)  # the edits need them; False: only if present
 
@@ -55,19 +57,25 @@ class Findings:
         return self.source.text(node)
 
     def tell(self, node: Node, what: str, row: Row | tuple[str, str], *, to: str = "") -> None:
-        """Record what a row of the table says about the first line of a node, or about all if it needs a person."""
+        """Record what a row of the table says about a node.
+
+        If it needs a person, the finding is about the whole statement, because a compiler may report an error at any
+        line of it. Later findings in the same statement are about their own lines.
+        """
         row = ROWS[row][0] if isinstance(row, tuple) else row
-        how, to, last = row.how, to or row.to, node.start_byte
+        how, to, first, last = row.how, to or row.to, node.start_byte, node.start_byte
         if how != "mechanical":
             last = max(node.end_byte - 1, last)
-            for up in above(node):  # include the methods that are called on it
-                if up.start_byte != node.start_byte or not up.type.endswith(("_expression", "identifier")):
-                    break
-                last = max(last, up.end_byte - 1) if up.type == "field_expression" else last
+            if (around := statement(node)) not in self.covered:
+                self.covered.add(around)
+                first, last = min(around[0], first), max(around[1] - 1, last)
         elif row.runs > self.target:
             how, to = "decision", f"{to}, which torch {row.runs} has and {self.target} has not"
-        path, line, end = str(self.source.path), self.source.line(node.start_byte), self.source.line(last)
+        path, (top, line, end) = str(self.source.path), map(self.source.line, (first, node.start_byte, last))
         self.findings.append(Finding(path, line, end, what, row.kind, how, to, row.runs, row.source, row.builds))
+        if top < line:
+            head = f"follows from {self.findings[-1].where}"
+            self.heads.append(Finding(path, top, line - 1, what, "name", "follows", head, "", ""))
 
     def apply(self, row: Row, node: Node, what: str, *, at: Node = EMPTY, end: int = 0, **values: Any) -> None:
         """Record what the table says about a node, and the edit if it is mechanical. ``fill`` takes the values."""

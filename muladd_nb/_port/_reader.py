@@ -13,7 +13,7 @@ from ._calls import Calls
 from ._findings import OPTIONAL, Finding
 from ._names import Variable
 from ._source import EMPTY, HEADER, ROOTS, Node, above, innermost, named, part
-from ._table import NAMES, ROWS
+from ._table import NAMES, ROWS, WORDS
 from ._types import TUPLE
 
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
@@ -38,6 +38,8 @@ class Reader(Calls):
             for bad in self.findings[before:]:  # torch::x or y.x(): the compiler names the line that says x
                 if bad.how != "mechanical" and re.split(r"::|\.", bad.what)[-1].removesuffix("()") in names:
                     self.newly_broken[macro] = bad.where
+        qualifiers = set(re.findall(r"[A-Z]\w+", self.text(self.source.root))) & WORDS["attribute"].keys()
+        self.need(" ".join(sorted(qualifiers)), self.source.root)  # the parser does not see them
         self.read_includes()
 
     # Names, and what is around them
@@ -137,8 +139,8 @@ class Reader(Calls):
                     for variable in scope.values():
                         variable.origin = variable.origin if variable.type == "bad" else bad.where
                     self.breaks(named(node), bad)
-                    end = body.end_byte - 1 if "specifier" in node.type else body.start_byte
-                    bad.end_line = max(bad.end_line, self.source.line(end))  # without its base, a class is dropped
+                    if "specifier" in node.type:  # without its base, a class is dropped
+                        bad.end_line = max(bad.end_line, self.source.line(body.end_byte - 1))
                     if node.type == "lambda_expression":  # the compiler reports another error at its end
                         self.follow(body.children[-1], "}", bad.where)
                 self.walk(child)
@@ -190,7 +192,7 @@ class Reader(Calls):
         bad, declared, declarators = self.walk(of), self.type_of_type(of), node.children_by_field_name("declarator")
         is_guard = len(self.findings) > before and self.findings[-1].kind == "guard"
         for child in declarators:
-            (name, function), size = innermost(child), len(self.findings)
+            _, function = innermost(child)
             if is_guard:  # Guard guard(device); is parsed as a function, too
                 inner = part(child, "value").named_children or part(function, "parameters").named_children
                 self.read_guard(inner)
@@ -199,9 +201,6 @@ class Reader(Calls):
                     self.tell(node, self.text(node), ("guard", "*"))
                     bad = self.findings[-1]
             lost = self.declare(node, child, declared, bad, lost) or lost
-            if function is not EMPTY and (bad_part := bad or self.unsolved(size)):
-                bad_part.end_line = max(bad_part.end_line, self.source.line(child.end_byte))
-                self.follow(name, self.text(name), bad_part.where)
         self.walk(*(child for child in node.children if child != of and child not in declarators))
 
     on_field_declaration = on_parameter_declaration = on_optional_parameter_declaration = on_declaration

@@ -32,6 +32,8 @@ _DECLARES = tree_sitter.Query(
     [(class_specifier name: (_) body: (_)) (struct_specifier name: (_) body: (_))
      (enum_specifier name: (_) body: (_)) (alias_declaration name: (_)) (type_definition)] @type""",
 )
+_IS_STATEMENT = re.compile(r"(?<!parameter_)declaration$|_statement$|_definition$|_loop$|_declaration_list$")
+_IS_OUTSIDE = re.compile("translation_unit|ERROR|preproc_")
 EMPTY = tree_sitter.Parser(_LANGUAGE).parse(b"").root_node  # stands for a part that a node does not have
 
 
@@ -174,6 +176,26 @@ def above(node: Node) -> Iterator[Node]:
     """Yield the nodes around one, the innermost first."""
     while node.parent is not None:
         yield (node := node.parent)
+
+
+def statement(node: Node) -> tuple[int, int]:
+    """Return the range of the statement, declaration or head around a node, up to the nearest blocks in it."""
+    whole = node
+    for up in above(node):
+        if _IS_OUTSIDE.match(up.type):
+            break
+        whole = up
+        if _IS_STATEMENT.search(up.type):
+            break
+    (first, last), inner = whole.byte_range, [whole]
+    for child in (child for x in inner for child in x.children):  # the list grows
+        if child.type != "compound_statement" and not _IS_STATEMENT.search(child.type):
+            inner.append(child)
+        elif child.end_byte <= node.start_byte:
+            first = max(first, child.end_byte)
+        elif child.start_byte >= node.end_byte:
+            last = min(last, child.start_byte + 1)
+    return first, last
 
 
 def is_misread(node: Node) -> bool:
