@@ -154,6 +154,7 @@ def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[t
         f"-DTORCH_TARGET_VERSION={version}ULL",
         "-fopenmp",
         "-DUSE_CUDA",
+        "-DTORCH_API_INCLUDE_EXTENSION_H",  # as torch.utils.cpp_extension does
     ]
     command += EXTRA + [
         f"-I{headers}",

@@ -14,7 +14,7 @@ from ._table import ATEN, NAMES, ROWS, WORDS, Row
 
 CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
-DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)")
+DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)$")
 OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
 WRAPPERS = ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression")
 UNPRINTABLE = {"sizes", "device", "device type", "layout"}
@@ -52,13 +52,11 @@ class Calls(Operators):
         words = self.words(function)
         full, name = self.resolve(words, called=True), words[0].text
         is_mine = self.is_declared(name) or name in self.project.macros or self.variable(name) is not UNKNOWN
-        if full or is_mine or len(words) > 1:
-            pass
-        elif inner and ("at", name) in self.mine and not self.project.named["method", name]:  # found through them
-            row = ROWS["function", "mine"][0]
-            self.apply(row, words[0].node, name, inner=[words[0].node])
-        elif self.is_of_tensors(name, inner):
-            full = ("at", name)
+        if not (full or is_mine or len(words) > 1):
+            if inner and ("at", name) in self.mine and not self.project.named["method", name]:  # found through them
+                self.apply(ROWS["function", "mine"][0], words[0].node, name, inner=[words[0].node])
+            elif self.is_of_tensors(name, inner):
+                full = ("at", name)
         key = "::".join(full[1:])
         if not key or full[0] not in ROOTS:
             self.walk(function)
@@ -83,12 +81,12 @@ class Calls(Operators):
             call = argument
             while call.type in WRAPPERS and call.named_children:
                 call = call.named_children[-1]
-            field, start = part(part(call, "function"), "field"), call.start_byte
+            field = part(part(call, "function"), "field")
             if self.text(field) in ("device", "get_device"):
-                self.replace(argument, (start, field.start_byte), b"get_device_index()")
+                self.replace(argument, (call.start_byte, field.start_byte), b"get_device_index()")
                 self.done.add(field.id)
-            elif match := DEVICE_OF.fullmatch(self.source.data[slice(*call.byte_range)]):
-                self.replace(argument, (start + match.start(1), start + match.end(1)), b".get_device_index()")
+            elif match := DEVICE_OF.match(self.source.data, *call.byte_range):
+                self.replace(argument, match.span(1), b".get_device_index()")
                 self.done |= {part(call, x).id for x in ("function", "type")}  # parsed as a call, or as a parameter
             elif self.variable(self.text(call)).type == "device":
                 self.replace(argument, call.byte_range, b".index()")
@@ -96,7 +94,6 @@ class Calls(Operators):
     # Methods
 
     def read_member(self, node: Node, function: Node, inner: list[Node]) -> None:
-        """Rewrite or report a method call on a tensor, a library or a stream."""
         this, field = part(function, "argument"), part(function, "field")
         (*scope, word), of, root = self.words(field), self.type_of(this), this
         name = word.text
@@ -139,7 +136,6 @@ class Calls(Operators):
         return is_known and name not in WORDS["common"] and not is_mine
 
     def read_method(self, node: Node, this: Node, field: Node, inner: list[Node]) -> None:
-        """Rewrite or report a method call on a tensor."""
         ((_, name, template, _),) = self.words(field)
         what = f"x.{name}()"
         count = None if "options" in map(self.type_of, inner) else len(inner)

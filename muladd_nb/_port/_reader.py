@@ -59,9 +59,9 @@ class Reader(Calls):
             self.follow(node, name, self.broken.get(name, ""))
 
     def on_preproc_include(self, node: Node) -> None:
-        """Skip the node: it is parsed alone, or read at the end."""
+        pass  # it is read at the end
 
-    on_preproc_def = on_preproc_function_def = on_preproc_include
+    on_preproc_def = on_preproc_function_def = on_preproc_include  # these are parsed alone
 
     def on_preproc_if(self, node: Node) -> None:
         """Walk all branches. In the condition, find names that torch's headers define."""
@@ -152,7 +152,6 @@ class Reader(Calls):
         self.walk(*sorted(node.children, key=lambda child: child.type == "function_definition"))
 
     def on_for_range_loop(self, node: Node) -> None:
-        """Record the types of the variables of a loop."""
         names = re.findall(r"\w+", self.text(part(node, "declarator")))
         element = "Tensor" if self.type_of(part(node, "right")) in ("Tensor", "Tensor[]") else ""
         of = (self.type_of_type(part(node, "type")) or element) if len(names) == 1 else ""
@@ -187,7 +186,6 @@ class Reader(Calls):
         self.on_class_specifier(node)
 
     def on_declaration(self, node: Node) -> None:
-        """Record the types of variables."""
         before, lost, of = len(self.findings), "", part(node, "type")
         bad, declared, declarators = self.walk(of), self.type_of_type(of), node.children_by_field_name("declarator")
         is_guard = len(self.findings) > before and self.findings[-1].kind == "guard"
@@ -245,9 +243,8 @@ class Reader(Calls):
 
     def read_includes(self) -> None:
         """Replace the first of torch's includes by the headers that are needed, and remove the others."""
-        data, includes = self.source.data, self.source.includes
-        tops = ("translation_unit", "ERROR")
-        plain = [node for node, _ in includes if all(up.type in tops for up in self.source.above(node))]
+        data, includes, tops = self.source.data, self.source.includes, {"translation_unit", "ERROR"}
+        plain = [node for node, _ in includes if {up.type for up in self.source.above(node)} <= tops]
         newline = "\r\n" if b"\r\n" in data else "\n"
         mine = {x for node, x in includes if node in plain or f"<{x}".startswith(OPTIONAL)}
         torch = [(node, x) for node, x in includes if HEADER.match(x) and not x.startswith(STABLE)]
@@ -281,10 +278,6 @@ class Reader(Calls):
     def begin_of_code(self) -> int:
         """Return the start of the first line that is neither a comment nor a preprocessor directive."""
         tops = [self.source.root, *(x for x in self.source.guards if x.parent == self.source.root)]
-        begins = [
-            x.start_byte
-            for top in tops
-            for x in top.named_children
-            if x.type != "comment" and not x.type.startswith("preproc_") and x != part(top, "name")
-        ]
+        nodes = (x for top in tops for x in top.named_children if x != part(top, "name"))
+        begins = (x.start_byte for x in nodes if x.type != "comment" and not x.type.startswith("preproc_"))
         return min(begins, default=len(self.source.data))
