@@ -234,6 +234,10 @@ def found(tmp_path, capsys, *options, **files):
         ("auto x = at::ScalarType::Float;", "at::ScalarType", "mechanical"),
         ("REGISTER_NATIVE_OPERATOR_FUNCTOR(a, b, c);", "REGISTER_NATIVE_OPERATOR_FUNCTOR", "none"),
         ("DEFINE_DISPATCH(a);", "DEFINE_DISPATCH", "none"),
+        ("#define R(x, m) void PYBIND11_CONCAT(f, x)(M m)\nR(g, m) {}", "R", "follows"),
+        ("using namespace at;\nconst auto a = kPerTensorSymmetric;", "at::kPerTensorSymmetric", "none"),
+        ("struct A { at::Tensor cumsum(); };\nvoid f() {\nx.cumsum(); }", "x.cumsum()", "decision"),
+        ("#define R(x) RECORD_FUNCTION(#x)\nvoid f() {\nR(g); }", "R", "follows"),
         ("void f() { C10D_NCCL_CHECK(1); }", "C10D_NCCL_CHECK", "none"),
         (
             "template <class T> struct A { C10_ALWAYS_INLINE at::B<T, C> f(\nat::Scalar& s) const { h(1); }\n"

@@ -114,7 +114,7 @@ class Calls(Operators):
             self.apply(row[0], node, f"{before}.{name}()", inner=inner, this=this, at=field)
         elif not scope and self.is_of_tensor(of, word, function):
             self.read_method(node, this, field, inner)
-        elif of == "" and (name == "dtype" or (name == "data_ptr" and word.template)):  # the extension has one, too
+        elif of == "" and self.is_torchs(name):  # the extension has one, too
             self.tell(field, f"x.{name}()", ("method", "mine"))
         elif of == "options" and self.read_options(node) is not None:
             pass  # rewritten where the options are used
@@ -131,9 +131,12 @@ class Calls(Operators):
         if of:
             return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
         name, named = word.text, self.project.named
-        is_known = name in ATEN or ("method", name) in ROWS
         is_mine = named["template method", name] or (not word.template and named["method", name])
-        return is_known and name not in WORDS["common"] and not is_mine
+        return self.is_torchs(name) and not is_mine
+
+    def is_torchs(self, method: str) -> bool:
+        """Tell whether a tensor has a method of this name, and few other classes have."""
+        return (method in ATEN or ("method", method) in ROWS) and method not in WORDS["common"]
 
     def read_method(self, node: Node, this: Node, field: Node, inner: list[Node]) -> None:
         ((_, name, template, _),) = self.words(field)

@@ -146,7 +146,7 @@ class Names(Findings):
             return False
         if len(names) > 1 and "::".join((*path, name)) in torchs:  # a namespace in it
             return True
-        return (len(path) > 1 or name[:1].isupper()) and name in torchs.get("::".join(path), ())
+        return (len(path) > 1 or re.match("k?[A-Z]", name) is not None) and name in torchs.get("::".join(path), ())
 
     def is_declared(self, name: str) -> bool:
         """Tell whether the extension declares a name that is visible here."""

@@ -35,9 +35,8 @@ class Reader(Calls):
                 self.open(self.source.around(body))
                 scope |= {x: Variable("library") for x in re.findall(r"(\w+)\.impl\((?!\))", self.text(body))}
                 self.walk(body)
-            for bad in self.findings[before:]:  # torch::x or y.x(): the compiler names the line that says x
-                if bad.how != "mechanical" and re.split(r"::|\.", bad.what)[-1].removesuffix("()") in names:
-                    self.newly_broken[macro] = bad.where
+            if macro and (bad := self.unsolved(before)):  # a compiler may name the line that uses the macro
+                self.newly_broken[macro] = bad.where
         qualifiers = set(re.findall(r"[A-Z]\w+", self.text(self.source.root))) & WORDS["attribute"].keys()
         self.need(" ".join(sorted(qualifiers)), self.source.root)  # the parser does not see them
         self.read_includes()
