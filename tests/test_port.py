@@ -234,6 +234,7 @@ def found(tmp_path, capsys, *options, **files):
         ("auto x = at::ScalarType::Float;", "at::ScalarType", "mechanical"),
         ("REGISTER_NATIVE_OPERATOR_FUNCTOR(a, b, c);", "REGISTER_NATIVE_OPERATOR_FUNCTOR", "none"),
         ("DEFINE_DISPATCH(a);", "DEFINE_DISPATCH", "none"),
+        ("void f(at::TensorList x) {}\nvoid f(std::vector<at::Tensor> x) {}", "f", "decision"),
         ("#define R(x, m) void PYBIND11_CONCAT(f, x)(M m)\nR(g, m) {}", "R", "follows"),
         ("using namespace at;\nconst auto a = kPerTensorSymmetric;", "at::kPerTensorSymmetric", "none"),
         ("struct A { at::Tensor cumsum(); };\nvoid f() {\nx.cumsum(); }", "x.cumsum()", "decision"),
@@ -289,6 +290,9 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "struct A { torch::stable::Tensor x[2]; };\nvoid f(A a) { torch::stable::Tensor y[2]; g(a.x[0], y[1]); }",
         "using namespace torch::jit;\nstruct A { void drop(); void f() { drop(); } };\n#pragma omp for if(f(drop))",
         "using namespace at;\nnamespace mine { namespace native { int g(); } int f() { return native::g(); } }",
+        "void f(vector<int> x) {}\nvoid f(vector<double> x) {}\nnamespace a { void f(vector<int> x) {} }",
+        "#if A\nvoid f(int x) {}\n#else\nvoid f(int x) {}\n#endif\nvoid g(A x) {}\nvoid g(B x) {}",
+        "void f(int x) {}\nvoid f(int* x) {}\nint A::g(int x) {}\nint B::g(int x) {}\nint A::h() {}\nint A::h()const{}",
         "using namespace std;\nusing namespace torch;\nvoid f() { uniform_int_distribution<int> d; }",
     ],
 )
@@ -307,6 +311,13 @@ def test_a_header_may_rely_on_the_using_declaration_of_a_file_that_includes_it(t
 def test_the_head_of_a_list_follows_from_what_is_in_it(head, tmp_path, capsys):
     findings, _ = found(tmp_path, capsys, a_DOT_cpp=f"void f(V v, at::Tensor x) {{\n{head}\n1, x.cumsum(0)}}); }}\n")
     assert {(line, how) for line, what, how in findings if line > 1} == {(2, "follows"), (3, "none")}
+
+
+def test_an_error_may_be_after_a_block_in_a_statement(tmp_path, capsys):
+    code = "void f() {\n  g(\n    [](at::Scalar x) {\n      return 1;\n    },\n    2);\n}\n"
+    findings, report = found(tmp_path, capsys, a_DOT_cpp=code)
+    assert [(x["line"], x["end_line"]) for x in report["findings"] if x["how"] == "follows"] == [(2, 2), (5, 6)]
+    assert (3, "at::Scalar", "decision") in findings
 
 
 def test_what_a_pragma_calls_is_named(tmp_path, capsys):
@@ -637,12 +648,7 @@ def test_includes_are_added_before_the_code_that_needs_them(before, code, tmp_pa
 
 
 def test_an_attribute_gets_its_header(tmp_path):
-    port(
-        tmp_path,
-        "--write",
-        "--force",
-        a_DOT_h="C10_ALWAYS_INLINE int f();\nint g(bool x) { return C10_UNLIKELY(x); }\n",
-    )
+    port(tmp_path, "--write", "--force", a_DOT_h="C10_ALWAYS_INLINE int f();\nat::Tensor g();\n")
     assert "#include <torch/headeronly/macros/Macros.h>\n" in (tmp_path / "a.h").read_text()
 
 

@@ -48,8 +48,8 @@ class Findings:
     limited: bool = False  # setup.py defines Py_LIMITED_API
     newly_broken: dict[str, str] = field(default_factory=dict)  # the names of this kind that this file declares
     findings: list[Finding] = field(default_factory=list)
-    heads: list[Finding] = field(default_factory=list)  # the first lines of statements with a finding further down
-    covered: set[tuple[int, int]] = field(default_factory=set)  # the statements that a finding is about
+    rest: list[Finding] = field(default_factory=list)  # the other lines of the statements with findings
+    covered: set[tuple[int, int]] = field(default_factory=set)  # the parts of statements that a finding is about
     edits: list[Edit] = field(default_factory=list)
     headers: dict[str, bool] = field(default_factory=dict)  # the edits need them; False: only if present
 
@@ -63,19 +63,21 @@ class Findings:
         line of it. Later findings in the same statement are about their own lines.
         """
         row = ROWS[row][0] if isinstance(row, tuple) else row
-        how, to, first, last = row.how, to or row.to, node.start_byte, node.start_byte
+        how, to, start, last, parts = row.how, to or row.to, node.start_byte, node.start_byte, list[tuple[int, int]]()
         if how != "mechanical":
-            last = max(node.end_byte - 1, last)
-            if (around := statement(node)) not in self.covered:
-                self.covered.add(around)
-                first, last = min(around[0], first), max(around[1] - 1, last)
+            parts = [part for part in statement(node) if part not in self.covered]
+            self.covered.update(parts)
+            last = max(node.end_byte - 1, last, *(end - 1 for first, end in parts if first <= start < end))
         elif row.runs > self.target:
             how, to = "decision", f"{to}, which torch {row.runs} has and {self.target} has not"
-        path, (top, line, end) = str(self.source.path), map(self.source.line, (first, node.start_byte, last))
+        path, line, end = str(self.source.path), self.source.line(start), self.source.line(last)
         self.findings.append(Finding(path, line, end, what, row.kind, how, to, row.runs, row.source, row.builds))
-        if top < line:
-            head = f"follows from {self.findings[-1].where}"
-            self.heads.append(Finding(path, top, line - 1, what, "name", "follows", head, "", ""))
+        for first, end in parts:
+            lines = self.source.line(first), line - 1 if first <= start < end else self.source.line(end - 1)
+            if lines[0] <= lines[1]:
+                said = what if first <= start else "}"
+                follows = f"follows from {self.findings[-1].where}"
+                self.rest.append(Finding(path, *lines, said, "name", "follows", follows, "", ""))
 
     def apply(self, row: Row, node: Node, what: str, *, at: Node = EMPTY, end: int = 0, **values: Any) -> None:
         """Record what the table says about a node, and the edit if it is mechanical. ``fill`` takes the values."""

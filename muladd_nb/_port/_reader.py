@@ -37,8 +37,8 @@ class Reader(Calls):
                 self.walk(body)
             if macro and (bad := self.unsolved(before)):  # a compiler may name the line that uses the macro
                 self.newly_broken[macro] = bad.where
-        qualifiers = set(re.findall(r"[A-Z]\w+", self.text(self.source.root))) & WORDS["attribute"].keys()
-        self.need(" ".join(sorted(qualifiers)), self.source.root)  # the parser does not see them
+        words = set(re.findall(r"[A-Z]\w+", self.source.data.decode("ascii", "replace")))
+        self.need(" ".join(words & WORDS["attribute"].keys()), self.source.root)  # the parser does not see these
         self.read_includes()
 
     # Names, and what is around them
@@ -140,8 +140,6 @@ class Reader(Calls):
                     self.breaks(named(node), bad)
                     if "specifier" in node.type:  # without its base, a class is dropped
                         bad.end_line = max(bad.end_line, self.source.line(body.end_byte - 1))
-                    if node.type == "lambda_expression":  # the compiler reports another error at its end
-                        self.follow(body.children[-1], "}", bad.where)
                 self.walk(child)
 
     on_struct_specifier = on_lambda_expression = on_class_specifier
@@ -178,11 +176,26 @@ class Reader(Calls):
                 self.read_macro(name, [], at=node if kind == "pybind" else EMPTY)
                 self.walk(part(node, "body"))
             return
+        for source, other in self.project.named["function", macro]:
+            is_before = source is self.source and other.parent == node.parent and other.start_byte < node.start_byte
+            if is_before and other.type == node.type and self.signature(other) == self.signature(node):
+                self.tell(name, macro, ("function", "twin"))
         around = self.text(part(name.parent or EMPTY, "scope"))
         is_template = node.parent is not None and node.parent.type == "template_declaration"
         broken = macro if macro == "operator<<" and is_template else around.split("<")[0]  # such as that of a log
         self.follow(node, f"{around}::{macro}".lstrip(":"), self.broken.get(broken, ""))
         self.on_class_specifier(node)
+
+    def signature(self, function: Node) -> list[str]:
+        """Return a function's name and its parameters, with the same words for types that become the same type."""
+        declarator = innermost(part(function, "declarator"))[1]
+        parameters = part(declarator, "parameters")
+        found = [self.text(declarator).replace(self.text(parameters), "")]  # with const, if it is a method
+        for x in parameters.named_children:
+            of, name = part(x, "type"), self.text(innermost(part(x, "declarator"))[0])
+            word = self.type_of_type(of).replace("other", "") or self.text(of)
+            found.append(re.sub(rf"\b{name}\b|\s", "", self.text(x).replace(self.text(of), word)))
+        return found
 
     def on_declaration(self, node: Node) -> None:
         before, lost, of = len(self.findings), "", part(node, "type")

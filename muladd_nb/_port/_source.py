@@ -175,8 +175,8 @@ def above(node: Node) -> Iterator[Node]:
         yield (node := node.parent)
 
 
-def statement(node: Node) -> tuple[int, int]:
-    """Return the range of the statement, declaration or head around a node, up to the nearest blocks in it."""
+def statement(node: Node) -> list[tuple[int, int]]:
+    """Return the ranges of the statement, declaration or head around a node, without the blocks in it."""
     whole = node
     for up in above(node):
         if _IS_OUTSIDE.match(up.type):
@@ -184,15 +184,15 @@ def statement(node: Node) -> tuple[int, int]:
         whole = up
         if _IS_STATEMENT.search(up.type):
             break
-    (first, last), inner = whole.byte_range, [whole]
+    starts, ends, inner = [whole.start_byte], list[int](), [whole]
     for child in (child for x in inner for child in x.children):  # the list grows
         if child.type != "compound_statement" and not _IS_STATEMENT.search(child.type):
             inner.append(child)
-        elif child.end_byte <= node.start_byte:
-            first = max(first, child.end_byte)
-        elif child.start_byte >= node.end_byte:
-            last = min(last, child.start_byte + 1)
-    return first, last
+        else:
+            starts.append(child.end_byte - 1)
+            ends.append(child.start_byte + 1)
+    parts = zip(sorted(starts), sorted([*ends, whole.end_byte]), strict=True)
+    return [(first, end) for first, end in parts if first == whole.start_byte or first < whole.end_byte - 1]
 
 
 def is_misread(node: Node) -> bool:
