@@ -320,6 +320,14 @@ def test_an_error_may_be_after_a_block_in_a_statement(tmp_path, capsys):
     assert (3, "at::Scalar", "decision") in findings
 
 
+def test_a_function_that_a_macro_of_another_file_defines_follows(tmp_path, capsys):
+    files = {
+        "a_DOT_h": "#define R(x, m) void PYBIND11_CONCAT(f, x)(M m)\n",
+        "b_DOT_cpp": '#include "a.h"\nint a;\nR(g, m) {\n}\n',
+    }
+    assert (3, "R", "follows") in found(tmp_path, capsys, **files)[0]
+
+
 def test_what_a_pragma_calls_is_named(tmp_path, capsys):
     code = "void f() {\n#pragma omp parallel num_threads(at::get_num_threads())\n  { g(); }\n}\n"
     assert found(tmp_path, capsys, a_DOT_cpp=code)[0] == {(2, "at::get_num_threads", "decision")}

@@ -13,6 +13,7 @@ from ._source import EMPTY, Node, Project, Source, is_misread, statement
 from ._table import NAMES, ROWS, Row
 
 OPTIONAL = ("<cu", "<hip/", "<nccl.h", "<omp.h")  # a machine may lack these headers
+Nodes = Sequence[Node]
 Piece = bytes | tuple[int, int]  # text, or a range of the file, in which other edits are made
 Edit = tuple[int, int, Sequence[Piece]]  # the replacement of a range of bytes
 
@@ -129,21 +130,14 @@ class Findings:
         family = re.sub(r"^([a-z]+)[A-Z]\w*", r"\1*", name)  # cudaMalloc -> cuda*
         for row in ROWS.get((kind, name), ROWS.get((kind, family), [])):
             # A header of CUDA that is used only under #if is included only if the machine has it.
-            is_optional = row.to.startswith(OPTIONAL)
-            in_branch = is_optional and any(
-                up.type in ("preproc_if", "preproc_ifdef") for up in self.source.above(node)
-            )
+            is_optional, around = row.to.startswith(OPTIONAL), {up.type for up in self.source.above(node)}
+            in_branch = is_optional and not around.isdisjoint({"preproc_if", "preproc_ifdef"})
             if not is_optional or in_branch or not self.project.named["type", "cudaStream_t"]:
                 self.headers[row.to] = self.headers.get(row.to, False) or not in_branch
 
 
 def fill(
-    to: str,
-    *,
-    inner: Sequence[Node] = (),
-    template: Sequence[Node] = (),
-    this: Node = EMPTY,
-    options: Sequence[Piece] = (),
+    to: str, *, inner: Nodes = (), template: Nodes = (), this: Node = EMPTY, options: Sequence[Piece] = ()
 ) -> list[Piece]:
     """Return the pieces of the table's code, with the arguments of a call inserted."""
     every: list[Piece] = [(inner[0].start_byte, inner[-1].end_byte)] if inner else []

@@ -123,8 +123,9 @@ class Reader(Calls):
 
     def breaks(self, name: Node, bad: Finding) -> None:
         """Record that a name outside of functions does not get declared, because of a finding."""
-        if name is not EMPTY and not self.in_function(name):
-            self.newly_broken.setdefault(self.text(name).split("<")[0], bad.where)
+        word = self.text(name).split("<")[0]
+        if name is not EMPTY and not self.in_function(name) and word not in self.broken:
+            self.newly_broken.setdefault(word, bad.where)
 
     def on_class_specifier(self, node: Node, variables: dict[str, Variable] | None = None) -> None:
         """Read a head, then a body. If the stable ABI lacks something in the head, the names that it declares break."""
