@@ -234,6 +234,7 @@ def found(tmp_path, capsys, *options, **files):
         ("auto x = at::ScalarType::Float;", "at::ScalarType", "mechanical"),
         ("REGISTER_NATIVE_OPERATOR_FUNCTOR(a, b, c);", "REGISTER_NATIVE_OPERATOR_FUNCTOR", "none"),
         ("DEFINE_DISPATCH(a);", "DEFINE_DISPATCH", "none"),
+        ("void f() {\nconst int n = at::vec::Vectorized<int>::size();\nstd::array<int, n> x; }", "n", "follows"),
         ("void f(at::TensorList x) {}\nvoid f(std::vector<at::Tensor> x) {}", "f", "decision"),
         ("#define R(x, m) void PYBIND11_CONCAT(f, x)(M m)\nR(g, m) {}", "R", "follows"),
         ("using namespace at;\nconst auto a = kPerTensorSymmetric;", "at::kPerTensorSymmetric", "none"),
@@ -326,6 +327,13 @@ def test_a_function_that_a_macro_of_another_file_defines_follows(tmp_path, capsy
         "b_DOT_cpp": '#include "a.h"\nint a;\nR(g, m) {\n}\n',
     }
     assert (3, "R", "follows") in found(tmp_path, capsys, **files)[0]
+
+
+def test_a_using_declaration_before_the_namespace_of_the_extension_is_named(tmp_path, capsys):
+    own = "namespace at { namespace vec { struct A {}; } }\n"
+    using = "using namespace at::vec;\n"
+    assert found(tmp_path, capsys, a_DOT_h=own + using)[0] == set()
+    assert found(tmp_path, capsys, a_DOT_h=using + own)[0] == {(1, using.rstrip(";\n"), "decision")}
 
 
 def test_what_a_pragma_calls_is_named(tmp_path, capsys):

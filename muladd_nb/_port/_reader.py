@@ -105,6 +105,15 @@ class Reader(Calls):
         if path[0] == "pybind11" or (path[0] in ROOTS and not is_stable and not is_mine):
             self.tell(node, "::".join(path) if is_alias else self.text(node).rstrip("; "), ("using", "*"))
             self.remove_line(node)
+        elif (
+            is_mine
+            and path[0] in ROOTS
+            and all(
+                file not in self.visible or (file is self.source and x.start_byte > node.start_byte)
+                for file, x in self.project.named["namespace", path[-1]]
+            )
+        ):
+            self.tell(node, self.text(node).rstrip("; "), ("using", "mine"))
         elif path[0] == "std":
             self.need_header("std", path[-1] if len(path) < 3 else path[1], node)
 
@@ -244,7 +253,9 @@ class Reader(Calls):
             origin = scope[word].origin if in_branch and word in scope else ""
             scope[word] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
         found = self.walk(declarator)
-        is_fixed = declarator.type == "array_declarator" or "constexpr" in words
+        is_fixed = (
+            declarator.type == "array_declarator" or "constexpr" in words or ("const" in words and declared == "int")
+        )
         guessed = found.where if found and (declared == "" or not is_local or is_fixed) else ""
         if bad := bad or ("constexpr" in words and is_local and found) or None:
             self.breaks(name, bad)
