@@ -102,17 +102,12 @@ class Reader(Calls):
         path, is_alias = self.source.path_of(node.named_children[-1]), node.type == "namespace_alias_definition"
         is_stable = not is_alias and path[:2] in (("torch", "stable"), ("torch", "headeronly"))
         is_mine = any(name[: len(path)] == path for name in self.mine)  # the extension adds to the namespace
+        own = (x for x in self.project.named["namespace", path[-1]] if x[0] in self.visible)
+        before = (file is not self.source or namespace.start_byte < node.start_byte for file, namespace in own)
         if path[0] == "pybind11" or (path[0] in ROOTS and not is_stable and not is_mine):
             self.tell(node, "::".join(path) if is_alias else self.text(node).rstrip("; "), ("using", "*"))
             self.remove_line(node)
-        elif (
-            is_mine
-            and path[0] in ROOTS
-            and all(
-                file not in self.visible or (file is self.source and x.start_byte > node.start_byte)
-                for file, x in self.project.named["namespace", path[-1]]
-            )
-        ):
+        elif is_mine and path[0] in ROOTS and not any(before):
             self.tell(node, self.text(node).rstrip("; "), ("using", "mine"))
         elif path[0] == "std":
             self.need_header("std", path[-1] if len(path) < 3 else path[1], node)
