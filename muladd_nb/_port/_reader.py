@@ -192,14 +192,15 @@ class Reader(Calls):
         self.on_class_specifier(node)
 
     def signature(self, function: Node) -> list[str]:
-        """Return a function's name and its parameters, with the same words for types that become the same type."""
+        """Return a function's name and its parameters, with the same word for types of tensors that become one type."""
         declarator = innermost(part(function, "declarator"))[1]
         parameters = part(declarator, "parameters")
         found = [self.text(declarator).replace(self.text(parameters), "")]  # with const, if it is a method
         for x in parameters.named_children:
             of, name = part(x, "type"), self.text(innermost(part(x, "declarator"))[0])
-            word = self.type_of_type(of).replace("other", "") or self.text(of)
-            found.append(re.sub(rf"\b{name}\b|\s", "", self.text(x).replace(self.text(of), word)))
+            word = self.type_of_type(of)
+            text = self.text(x).replace(self.text(of), word) if "Tensor" in word else self.text(x)
+            found.append(re.sub(rf"\b{name}\b|\s", "", text))
         return found
 
     def on_declaration(self, node: Node) -> None:
