@@ -186,11 +186,11 @@ def statement(node: Node) -> list[tuple[int, int]]:
             break
     starts, ends, inner = [whole.start_byte], list[int](), [whole]
     for child in (child for x in inner for child in x.children):  # the list grows
-        if child.type != "compound_statement" and not _IS_STATEMENT.search(child.type):
-            inner.append(child)
-        else:
+        if _IS_STATEMENT.search(child.type):
             starts.append(child.end_byte - 1)
             ends.append(child.start_byte + 1)
+        else:
+            inner.append(child)
     parts = zip(sorted(starts), sorted([*ends, whole.end_byte]), strict=True)
     return [(first, end) for first, end in parts if first == whole.start_byte or first < whole.end_byte - 1]
 
