@@ -155,6 +155,14 @@ def found(tmp_path, capsys, *options, **files):
         ),
         ("struct A { void f() { g(h + h); }; at::Tensor h; };", "x + y", "none"),
         ("typedef at::Scalar S;\nS f();", "S", "follows"),
+        ("typedef void (*F)(pybind11::module&);", "pybind11::module", "none"),
+        ("typedef void (*F)(at::Scalar);\nF f();", "F", "follows"),
+        (
+            "at::Tensor f(at::Tensor x) {\n#ifdef A\nauto o = x.options().dtype(at::kInt);\n#else\n"
+            "auto o = x.options();\n#endif\nreturn at::zeros(1, o); }",
+            "torch::zeros",
+            "decision",
+        ),
         ("template <class T> struct A;\ntemplate <> struct A<at::Scalar> {};", "at::Scalar", "decision"),
         ("void f() { Py_BEGIN_ALLOW_THREADS }", "Py_BEGIN_ALLOW_THREADS", "decision"),
         ("using namespace pybind11::literals;", "using namespace pybind11::literals", "mechanical"),
@@ -226,7 +234,19 @@ def found(tmp_path, capsys, *options, **files):
         ("auto x = at::ScalarType::Float;", "at::ScalarType", "mechanical"),
         ("REGISTER_NATIVE_OPERATOR_FUNCTOR(a, b, c);", "REGISTER_NATIVE_OPERATOR_FUNCTOR", "none"),
         ("DEFINE_DISPATCH(a);", "DEFINE_DISPATCH", "none"),
+        ("void f() {\nconst int n = at::vec::Vectorized<int>::size();\nstd::array<int, n> x; }", "n", "follows"),
+        ("void f(at::TensorList x) {}\nvoid f(std::vector<at::Tensor> x) {}", "f", "decision"),
+        ("#define R(x, m) void PYBIND11_CONCAT(f, x)(M m)\nR(g, m) {}", "R", "follows"),
+        ("using namespace at;\nconst auto a = kPerTensorSymmetric;", "at::kPerTensorSymmetric", "none"),
+        ("struct A { at::Tensor cumsum(); };\nvoid f() {\nx.cumsum(); }", "x.cumsum()", "decision"),
+        ("#define R(x) RECORD_FUNCTION(#x)\nvoid f() {\nR(g); }", "R", "follows"),
         ("void f() { C10D_NCCL_CHECK(1); }", "C10D_NCCL_CHECK", "none"),
+        (
+            "template <class T> struct A { C10_ALWAYS_INLINE at::B<T, C> f(\nat::Scalar& s) const { h(1); }\n"
+            "void g() { f(1); } };",
+            "f",
+            "follows",
+        ),
         (
             "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
             "at::Scalar",
@@ -271,6 +291,10 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "struct A { torch::stable::Tensor x[2]; };\nvoid f(A a) { torch::stable::Tensor y[2]; g(a.x[0], y[1]); }",
         "using namespace torch::jit;\nstruct A { void drop(); void f() { drop(); } };\n#pragma omp for if(f(drop))",
         "using namespace at;\nnamespace mine { namespace native { int g(); } int f() { return native::g(); } }",
+        "void f(float x) {}\nvoid f(double x) {}\nvoid f(long* x) {}\nvoid f(int* x) {}",
+        "void f(vector<int> x) {}\nvoid f(vector<double> x) {}\nnamespace a { void f(vector<int> x) {} }",
+        "#if A\nvoid f(int x) {}\n#else\nvoid f(int x) {}\n#endif\nvoid g(A x) {}\nvoid g(B x) {}",
+        "void f(int x) {}\nvoid f(int* x) {}\nint A::g(int x) {}\nint B::g(int x) {}\nint A::h() {}\nint A::h()const{}",
         "using namespace std;\nusing namespace torch;\nvoid f() { uniform_int_distribution<int> d; }",
     ],
 )
@@ -289,6 +313,28 @@ def test_a_header_may_rely_on_the_using_declaration_of_a_file_that_includes_it(t
 def test_the_head_of_a_list_follows_from_what_is_in_it(head, tmp_path, capsys):
     findings, _ = found(tmp_path, capsys, a_DOT_cpp=f"void f(V v, at::Tensor x) {{\n{head}\n1, x.cumsum(0)}}); }}\n")
     assert {(line, how) for line, what, how in findings if line > 1} == {(2, "follows"), (3, "none")}
+
+
+def test_an_error_may_be_after_a_block_in_a_statement(tmp_path, capsys):
+    code = "void f() {\n  g(\n    [](at::Scalar x) {\n      return 1;\n    },\n    2);\n}\n"
+    findings, report = found(tmp_path, capsys, a_DOT_cpp=code)
+    assert [(x["line"], x["end_line"]) for x in report["findings"] if x["how"] == "follows"] == [(2, 2), (5, 6)]
+    assert (3, "at::Scalar", "decision") in findings
+
+
+def test_a_function_that_a_macro_of_another_file_defines_follows(tmp_path, capsys):
+    files = {
+        "a_DOT_h": "#define R(x, m) void PYBIND11_CONCAT(f, x)(M m)\n",
+        "b_DOT_cpp": '#include "a.h"\nint a;\nR(g, m) {\n}\n',
+    }
+    assert (3, "R", "follows") in found(tmp_path, capsys, **files)[0]
+
+
+def test_a_using_declaration_before_the_namespace_of_the_extension_is_named(tmp_path, capsys):
+    own = "namespace at { namespace vec { struct A {}; } }\n"
+    using = "using namespace at::vec;\n"
+    assert found(tmp_path, capsys, a_DOT_h=own + using)[0] == set()
+    assert found(tmp_path, capsys, a_DOT_h=using + own)[0] == {(1, using.rstrip(";\n"), "decision")}
 
 
 def test_what_a_pragma_calls_is_named(tmp_path, capsys):
@@ -422,7 +468,7 @@ def test_a_name_that_the_extension_declares_too_gets_no_header(tmp_path):
 def test_all_of_a_class_follows_from_its_base_class_and_a_function_from_its_parameters(tmp_path, capsys):
     code = "class A : public torch::jit::CustomClassHolder {\n public:\n  int f() const { return x; }\n  int x;\n};\n"
     _, report = found(tmp_path, capsys, a_DOT_cpp=code + "void f(\n  at::Scalar s);\n")
-    lines = [(x["line"], x["end_line"], x["how"]) for x in report["findings"]]
+    lines = sorted({(x["line"], x["end_line"], x["how"]) for x in report["findings"]})
     assert lines == [(1, 5, "none"), (6, 6, "follows"), (7, 7, "decision")]
 
 
@@ -616,6 +662,11 @@ def test_includes_are_added_before_the_code_that_needs_them(before, code, tmp_pa
     assert includes == [before.count("\n") - before.count("//")]
     assert lines.index("torch::stable::Tensor f();") > includes[0]
     assert text.rfind("\ufeff") == before.rfind("\ufeff")
+
+
+def test_an_attribute_gets_its_header(tmp_path):
+    port(tmp_path, "--write", "--force", a_DOT_h="C10_ALWAYS_INLINE int f();\nat::Tensor g();\n")
+    assert "#include <torch/headeronly/macros/Macros.h>\n" in (tmp_path / "a.h").read_text()
 
 
 def test_a_copy_of_torchs_dispatch_macro_gets_the_header_of_its_function(tmp_path):

@@ -154,12 +154,14 @@ def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[t
         f"-DTORCH_TARGET_VERSION={version}ULL",
         "-fopenmp",
         "-DUSE_CUDA",
+        "-DTORCH_API_INCLUDE_EXTENSION_H",  # as torch.utils.cpp_extension does
     ]
     command += EXTRA + [
         f"-I{headers}",
         f"-idirafter{headers}/stubs",
         f"-I{sysconfig.get_path('include')}",
-        *(f"-I{folder}" for folder in folders),
+        # After the system's: an extension may have an assert.h, which <cassert> must not include.
+        *(f"{option}{folder}" for option in ("-iquote", "-idirafter") for folder in folders),
     ]
     command += [f"-I{folder}" for folder in ("/usr/local/cuda/include",) if Path(folder).is_dir()]
     output = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False).stderr

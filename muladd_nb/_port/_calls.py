@@ -14,7 +14,7 @@ from ._table import ATEN, NAMES, ROWS, WORDS, Row
 
 CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
-DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)")
+DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)$")
 OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
 WRAPPERS = ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression")
 UNPRINTABLE = {"sizes", "device", "device type", "layout"}
@@ -41,17 +41,9 @@ class Calls(Operators):
             self.read_macro(function, inner, node)
         else:
             self.read_function(node, function, inner)
-        (self.on_initializer_list if is_check else self.walk)(arguments)
+        self.walk(arguments)
         if registers and (bad := self.unsolved(before)):  # compilers may report it in the macro
             self.newly_broken[f"in {name}"] = bad.where
-
-    def on_initializer_list(self, node: Node) -> None:
-        """Read a list, or the arguments of a check. Compilers may report an error in it at its last line."""
-        if bad := self.walk(*node.children):
-            bad.end_line = max(bad.end_line, self.source.line(node.end_byte - 1))
-            up = node.parent or EMPTY  # f({x}) or T{x}: an error may also be at the line of f or T
-            head = part(up, "type") if part(up, "type") is not EMPTY else part(up.parent or EMPTY, "function")
-            self.follow(head, self.text(head), bad.where if head is not EMPTY else "")
 
     # Functions
 
@@ -60,13 +52,11 @@ class Calls(Operators):
         words = self.words(function)
         full, name = self.resolve(words, called=True), words[0].text
         is_mine = self.is_declared(name) or name in self.project.macros or self.variable(name) is not UNKNOWN
-        if full or is_mine or len(words) > 1:
-            pass
-        elif inner and ("at", name) in self.mine and not self.project.named["method", name]:  # found through them
-            row = ROWS["function", "mine"][0]
-            self.apply(row, words[0].node, name, inner=[words[0].node])
-        elif self.is_of_tensors(name, inner):
-            full = ("at", name)
+        if not (full or is_mine or len(words) > 1):
+            if inner and ("at", name) in self.mine and not self.project.named["method", name]:  # found through them
+                self.apply(ROWS["function", "mine"][0], words[0].node, name, inner=[words[0].node])
+            elif self.is_of_tensors(name, inner):
+                full = ("at", name)
         key = "::".join(full[1:])
         if not key or full[0] not in ROOTS:
             self.walk(function)
@@ -91,12 +81,12 @@ class Calls(Operators):
             call = argument
             while call.type in WRAPPERS and call.named_children:
                 call = call.named_children[-1]
-            field, start = part(part(call, "function"), "field"), call.start_byte
+            field = part(part(call, "function"), "field")
             if self.text(field) in ("device", "get_device"):
-                self.replace(argument, (start, field.start_byte), b"get_device_index()")
+                self.replace(argument, (call.start_byte, field.start_byte), b"get_device_index()")
                 self.done.add(field.id)
-            elif match := DEVICE_OF.fullmatch(self.source.data[slice(*call.byte_range)]):
-                self.replace(argument, (start + match.start(1), start + match.end(1)), b".get_device_index()")
+            elif match := DEVICE_OF.match(self.source.data, *call.byte_range):
+                self.replace(argument, match.span(1), b".get_device_index()")
                 self.done |= {part(call, x).id for x in ("function", "type")}  # parsed as a call, or as a parameter
             elif self.variable(self.text(call)).type == "device":
                 self.replace(argument, call.byte_range, b".index()")
@@ -104,7 +94,6 @@ class Calls(Operators):
     # Methods
 
     def read_member(self, node: Node, function: Node, inner: list[Node]) -> None:
-        """Rewrite or report a method call on a tensor, a library or a stream."""
         this, field = part(function, "argument"), part(function, "field")
         (*scope, word), of, root = self.words(field), self.type_of(this), this
         name = word.text
@@ -125,7 +114,7 @@ class Calls(Operators):
             self.apply(row[0], node, f"{before}.{name}()", inner=inner, this=this, at=field)
         elif not scope and self.is_of_tensor(of, word, function):
             self.read_method(node, this, field, inner)
-        elif of == "" and (name == "dtype" or (name == "data_ptr" and word.template)):  # the extension has one, too
+        elif of == "" and self.is_torchs(name):  # the extension has one, too
             self.tell(field, f"x.{name}()", ("method", "mine"))
         elif of == "options" and self.read_options(node) is not None:
             pass  # rewritten where the options are used
@@ -142,12 +131,14 @@ class Calls(Operators):
         if of:
             return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
         name, named = word.text, self.project.named
-        is_known = name in ATEN or ("method", name) in ROWS
         is_mine = named["template method", name] or (not word.template and named["method", name])
-        return is_known and name not in WORDS["common"] and not is_mine
+        return self.is_torchs(name) and not is_mine
+
+    def is_torchs(self, method: str) -> bool:
+        """Tell whether a tensor has a method of this name, and few other classes have."""
+        return (method in ATEN or ("method", method) in ROWS) and method not in WORDS["common"]
 
     def read_method(self, node: Node, this: Node, field: Node, inner: list[Node]) -> None:
-        """Rewrite or report a method call on a tensor."""
         ((_, name, template, _),) = self.words(field)
         what = f"x.{name}()"
         count = None if "options" in map(self.type_of, inner) else len(inner)

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
-from ._source import EMPTY, Node, Project, Source, above, is_misread
+from ._source import EMPTY, Node, Project, Source, is_misread, statement
 from ._table import NAMES, ROWS, Row
 
 OPTIONAL = ("<cu", "<hip/", "<nccl.h", "<omp.h")  # a machine may lack these headers
+Nodes = Sequence[Node]
 Piece = bytes | tuple[int, int]  # text, or a range of the file, in which other edits are made
 Edit = tuple[int, int, Sequence[Piece]]  # the replacement of a range of bytes
 
@@ -48,6 +49,8 @@ class Findings:
     limited: bool = False  # setup.py defines Py_LIMITED_API
     newly_broken: dict[str, str] = field(default_factory=dict)  # the names of this kind that this file declares
     findings: list[Finding] = field(default_factory=list)
+    rest: list[Finding] = field(default_factory=list)  # the other lines of the statements with findings
+    covered: set[tuple[int, int]] = field(default_factory=set)  # the parts of statements that a finding is about
     edits: list[Edit] = field(default_factory=list)
     headers: dict[str, bool] = field(default_factory=dict)  # the edits need them; False: only if present
 
@@ -55,19 +58,27 @@ class Findings:
         return self.source.text(node)
 
     def tell(self, node: Node, what: str, row: Row | tuple[str, str], *, to: str = "") -> None:
-        """Record what a row of the table says about the first line of a node, or about all if it needs a person."""
+        """Record what a row of the table says about a node.
+
+        If it needs a person, the finding is about the whole statement, because a compiler may report an error at any
+        line of it. Later findings in the same statement are about their own lines.
+        """
         row = ROWS[row][0] if isinstance(row, tuple) else row
-        how, to, last = row.how, to or row.to, node.start_byte
+        how, to, start, last, parts = row.how, to or row.to, node.start_byte, node.start_byte, list[tuple[int, int]]()
         if how != "mechanical":
-            last = max(node.end_byte - 1, last)
-            for up in above(node):  # include the methods that are called on it
-                if up.start_byte != node.start_byte or not up.type.endswith(("_expression", "identifier")):
-                    break
-                last = max(last, up.end_byte - 1) if up.type == "field_expression" else last
+            parts = [part for part in statement(node) if part not in self.covered]
+            self.covered.update(parts)
+            last = max(node.end_byte - 1, last, *(end - 1 for first, end in parts if first <= start < end))
         elif row.runs > self.target:
             how, to = "decision", f"{to}, which torch {row.runs} has and {self.target} has not"
-        path, line, end = str(self.source.path), self.source.line(node.start_byte), self.source.line(last)
+        path, line, end = str(self.source.path), self.source.line(start), self.source.line(last)
         self.findings.append(Finding(path, line, end, what, row.kind, how, to, row.runs, row.source, row.builds))
+        for first, end in parts:
+            lines = self.source.line(first), line - 1 if first <= start < end else self.source.line(end - 1)
+            if lines[0] <= lines[1]:
+                said = what if first <= start else "}"
+                follows = f"follows from {self.findings[-1].where}"
+                self.rest.append(Finding(path, *lines, said, "name", "follows", follows, "", ""))
 
     def apply(self, row: Row, node: Node, what: str, *, at: Node = EMPTY, end: int = 0, **values: Any) -> None:
         """Record what the table says about a node, and the edit if it is mechanical. ``fill`` takes the values."""
@@ -119,21 +130,14 @@ class Findings:
         family = re.sub(r"^([a-z]+)[A-Z]\w*", r"\1*", name)  # cudaMalloc -> cuda*
         for row in ROWS.get((kind, name), ROWS.get((kind, family), [])):
             # A header of CUDA that is used only under #if is included only if the machine has it.
-            is_optional = row.to.startswith(OPTIONAL)
-            in_branch = is_optional and any(
-                up.type in ("preproc_if", "preproc_ifdef") for up in self.source.above(node)
-            )
+            is_optional, around = row.to.startswith(OPTIONAL), {up.type for up in self.source.above(node)}
+            in_branch = is_optional and not around.isdisjoint({"preproc_if", "preproc_ifdef"})
             if not is_optional or in_branch or not self.project.named["type", "cudaStream_t"]:
                 self.headers[row.to] = self.headers.get(row.to, False) or not in_branch
 
 
 def fill(
-    to: str,
-    *,
-    inner: Sequence[Node] = (),
-    template: Sequence[Node] = (),
-    this: Node = EMPTY,
-    options: Sequence[Piece] = (),
+    to: str, *, inner: Nodes = (), template: Nodes = (), this: Node = EMPTY, options: Sequence[Piece] = ()
 ) -> list[Piece]:
     """Return the pieces of the table's code, with the arguments of a call inserted."""
     every: list[Piece] = [(inner[0].start_byte, inner[-1].end_byte)] if inner else []

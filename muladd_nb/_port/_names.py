@@ -82,7 +82,6 @@ class Names(Findings):
         return self.unsolved(before)
 
     def unsolved(self, before: int) -> Finding | None:
-        """Return the first finding after the first ``before`` that needs a person."""
         return next((x for x in self.findings[before:] if x.how != "mechanical"), None)
 
     def children(self, node: Node) -> None:
@@ -147,7 +146,7 @@ class Names(Findings):
             return False
         if len(names) > 1 and "::".join((*path, name)) in torchs:  # a namespace in it
             return True
-        return (len(path) > 1 or name[:1].isupper()) and name in torchs.get("::".join(path), ())
+        return (len(path) > 1 or re.match("k?[A-Z]", name) is not None) and name in torchs.get("::".join(path), ())
 
     def is_declared(self, name: str) -> bool:
         """Tell whether the extension declares a name that is visible here."""
@@ -259,14 +258,12 @@ class Names(Findings):
     # Macros
 
     def is_macro(self, name: str) -> bool:
-        """Tell whether a name is one of torch's macros."""
         known, is_torchs = ("macro", name) in ROWS, bool(MACRO.match(name))
         is_mine = name in self.project.macros or self.project.named["variable", name]
         # An extension may define one of torch's macros itself, for a torch that does not have it yet.
         return known and is_torchs if is_mine else known or is_torchs
 
     def read_macro(self, name: Node, inner: list[Node], call: Node = EMPTY, at: Node = EMPTY) -> None:
-        """Replace a macro, with its arguments if it has any."""
         text, is_call, rows = self.text(name), call is not EMPTY, ROWS.get(("macro", self.text(name)), [])
         whole = call if is_call else name
         row = table.find("macro", text, len(inner), 0, self.target) if is_call else next(iter(rows), None)

@@ -20,7 +20,7 @@ from ._source import EMPTY, ROOTS, Node, innermost, part
 from ._table import ROWS
 from ._types import Types
 
-Options = dict[str, Node]  # keys: options (a tensor that has them), dtype, device, index (of the device)
+Options = dict[str, list[Node]]  # keys: options (a tensor that has them), dtype, device (the arguments of each)
 DEFAULTS = {"requires_grad": "false", "layout": "kStrided"}
 WIDE = {"int": "int64_t, as the schema's int is", "float": "double, as the schema's float is"}
 BOXED = ("pointer_expression", "identifier", "qualified_identifier", "template_function")
@@ -42,21 +42,22 @@ class Operators(Types):
         if options is None or len(inner) < count:
             self.tell(function, f"torch::{name}", ("factory", name))
             return
-        like, device, index = (options.get(x, EMPTY) for x in ("options", "device", "index"))
-        dtype: list[Piece] = [options["dtype"].byte_range] if "dtype" in options else []
-        to: list[Piece] = [] if device is EMPTY else [device.byte_range]
-        if index is not EMPTY or device.type == "qualified_identifier":
-            to = [b"torch::stable::Device(", *to, b", " * (index is not EMPTY), index.byte_range, b")"]
-        row = (ROWS.get(("make like", name)) if like is not EMPTY else None) or ROWS["make", name]
-        if like is not EMPTY and "$self" not in row[0].to:
+        like, device = options.get("options", [EMPTY])[0], options.get("device", [])
+        dtype: list[Piece] = [x.byte_range for x in options.get("dtype", [])]
+        to: list[Piece] = [(device[0].start_byte, device[-1].end_byte)] if device else []
+        if len(device) == 2 or (device and device[0].type == "qualified_identifier"):
+            to = [b"torch::stable::Device(", *to, b")"]
+        row = ROWS.get(("make like" if "options" in options else "make", name)) or ROWS["make", name]
+        if "options" in options and "$self" not in row[0].to:
             dtype, to = dtype or [like.byte_range, b".scalar_type()"], to or [like.byte_range, b".device()"]
         pieces: list[Piece] = [b", ", *(dtype or [b"std::nullopt"])] if dtype or to else []
         pieces += [b", std::nullopt, ", *to] if to else []
         self.apply(row[0], node, f"torch::{name}", inner=inner, this=like, options=pieces)
         self.need("torch::stable::Device std::nullopt", node)
         if rest and (rest[0].type != "identifier" or self.variable(self.text(rest[0])).options):
-            self.walk(*options.values())
-            self.done |= {word.id for word in options.values()}
+            for word in (word for words in options.values() for word in words):
+                self.walk(word)
+                self.done.add(word.id)
         self.done |= {argument.id for argument in rest}
 
     def read_options(self, node: Node) -> Options | None:
@@ -68,9 +69,9 @@ class Operators(Types):
         if value := self.variable(self.text(node)).options:
             return self.read_options(value)
         if self.type_of(node) == "dtype":
-            return {"dtype": node}
+            return {"dtype": [node]}
         if name == "options" and not inner and self.type_of(this) in ("Tensor", ""):
-            return {"options": this}
+            return {"options": [this]}
         options: Options | None = {}
         if this is not EMPTY:
             options = self.read_options(this)
@@ -79,7 +80,7 @@ class Operators(Types):
             full = self.resolve(self.words(function if is_call else node), called=is_call)
             name = full[-1] if full and full[0] in ROOTS else ""
             if name and not is_call and (re.match(r"k[A-Z]", name) or "ScalarType" in full):
-                return {"device" if name in ("kCPU", "kCUDA") else "dtype": node}
+                return {"device" if name in ("kCPU", "kCUDA") else "dtype": [node]}
             if name == "TensorOptions" and len(inner) < 2:
                 return self.read_options(inner[0]) if inner else {}
         if name == "device" and len(inner) == 1 and inner[0].type == "initializer_list":
@@ -87,8 +88,7 @@ class Operators(Types):
         if options is None or not inner or len(inner) > 1 + (name == "device"):
             return None
         if name in ("dtype", "device"):
-            kept = {key: value for key, value in options.items() if name == "dtype" or key != "index"}
-            return kept | dict(zip((name, "index"), inner, strict=False))
+            return options | {name: inner}
         is_default = this is not EMPTY and self.text(inner[0]).endswith(DEFAULTS.get(name, "?"))
         return options if is_default else None
 
@@ -98,27 +98,26 @@ class Operators(Types):
         """Read m.def(...) and m.impl(...) of a library, or m.def(...) of a pybind11 module."""
         texts = STRING.findall(self.text(inner[0])) if inner else []
         literal = "".join(raw or re.sub(r"\\\n\s*", "", text) for raw, text in texts)
-        count = len(inner)
+        has_schema, count = "(" in literal, len(inner)
         if kind == "pybind":
             if name == "def" and literal and count > 1:
                 schema = self.schema_of(literal, inner[1])
                 self.tell(node, f'm.def("{literal}")', ("library", "pybind def"), to=schema and f'm.def("{schema}")')
             return
-        has_schema = "(" in literal
-        is_tagged = has_schema and count == 2 and inner[1].type == "initializer_list"
-        self.schemas += [literal] * (name == "def" and has_schema)
         if name == "impl" and count == 2:
             self.read_impl(inner.pop())
         elif name == "impl":
             self.tell(node, "m.impl(name, key, f)", ("library", "impl key"))
-        elif name == "def" and count == 2 and not is_tagged:
+        elif name == "def" and count == 2 and has_schema and inner[1].type == "initializer_list":
+            if self.target < "2.12":
+                self.tell(node, "m.def(schema, tags)", ("library", "def tags"))
+        elif name == "def" and count == 2:
             schema = literal if has_schema else self.schema_of(literal, inner[1]) or "None"
             to = ROWS["library", "def"][0].to.replace("$schema", schema).replace("$name", literal.split("(")[0])
             self.tell(node, "m.def(name, f)", ("library", "def"), to=to)
-        elif name == "def" and is_tagged and self.target < "2.12":
-            self.tell(node, "m.def(schema, tags)", ("library", "def tags"))
-        elif name not in ("def", "set_python_module") or (name == "set_python_module" and self.target < "2.13"):
+        elif name != "def" and (name != "set_python_module" or self.target < "2.13"):
             self.tell(node, f"m.{name}()", ("library", name if ("library", name) in ROWS else "*"))
+        self.schemas += [literal] * (name == "def" and has_schema)
         self.walk(*inner)
 
     def read_impl(self, function: Node) -> None:
@@ -137,7 +136,6 @@ class Operators(Types):
         self.walk(function)
 
     def read_boxed(self, function: Node) -> None:
-        """Report a function that cannot be boxed."""
         text = self.text(function)
         for source, node in self.project.named["function", re.sub(r".*\(|[&\s)]", "", text).split("::")[-1]]:
             parameters = part(innermost(part(node, "declarator"))[1], "parameters").named_children
@@ -174,6 +172,5 @@ class Operators(Types):
         return f"{name}({', '.join(words)}) -> {returns}" if returns and parameters.parent else ""
 
     def in_schema(self, node: Node) -> str:
-        """Return the type that a schema has for a declaration, or ""."""
         word = self.type_of_type(part(node, "type")).replace("sizes", "int[]").replace("device", "Device")
         return word if SCHEMA.fullmatch(word) else ""

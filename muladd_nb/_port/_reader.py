@@ -13,7 +13,7 @@ from ._calls import Calls
 from ._findings import OPTIONAL, Finding
 from ._names import Variable
 from ._source import EMPTY, HEADER, ROOTS, Node, above, innermost, named, part
-from ._table import NAMES, ROWS
+from ._table import NAMES, ROWS, WORDS
 from ._types import TUPLE
 
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
@@ -35,9 +35,10 @@ class Reader(Calls):
                 self.open(self.source.around(body))
                 scope |= {x: Variable("library") for x in re.findall(r"(\w+)\.impl\((?!\))", self.text(body))}
                 self.walk(body)
-            for bad in self.findings[before:]:  # torch::x or y.x(): the compiler names the line that says x
-                if bad.how != "mechanical" and re.split(r"::|\.", bad.what)[-1].removesuffix("()") in names:
-                    self.newly_broken[macro] = bad.where
+            if macro and (bad := self.unsolved(before)):  # a compiler may name the line that uses the macro
+                self.newly_broken[macro] = bad.where
+        words = set(re.findall(r"[A-Z]\w+", self.source.data.decode("ascii", "replace")))
+        self.need(" ".join(words & WORDS["attribute"].keys()), self.source.root)  # the parser does not see these
         self.read_includes()
 
     # Names, and what is around them
@@ -57,9 +58,9 @@ class Reader(Calls):
             self.follow(node, name, self.broken.get(name, ""))
 
     def on_preproc_include(self, node: Node) -> None:
-        """Skip the node: it is parsed alone, or read at the end."""
+        pass  # it is read at the end
 
-    on_preproc_def = on_preproc_function_def = on_preproc_include
+    on_preproc_def = on_preproc_function_def = on_preproc_include  # these are parsed alone
 
     def on_preproc_if(self, node: Node) -> None:
         """Walk all branches. In the condition, find names that torch's headers define."""
@@ -101,9 +102,13 @@ class Reader(Calls):
         path, is_alias = self.source.path_of(node.named_children[-1]), node.type == "namespace_alias_definition"
         is_stable = not is_alias and path[:2] in (("torch", "stable"), ("torch", "headeronly"))
         is_mine = any(name[: len(path)] == path for name in self.mine)  # the extension adds to the namespace
+        own = (x for x in self.project.named["namespace", path[-1]] if x[0] in self.visible)
+        before = (file is not self.source or namespace.start_byte < node.start_byte for file, namespace in own)
         if path[0] == "pybind11" or (path[0] in ROOTS and not is_stable and not is_mine):
             self.tell(node, "::".join(path) if is_alias else self.text(node).rstrip("; "), ("using", "*"))
             self.remove_line(node)
+        elif is_mine and path[0] in ROOTS and not any(before):
+            self.tell(node, self.text(node).rstrip("; "), ("using", "mine"))
         elif path[0] == "std":
             self.need_header("std", path[-1] if len(path) < 3 else path[1], node)
 
@@ -112,16 +117,19 @@ class Reader(Calls):
     # Declarations
 
     def on_alias_declaration(self, node: Node) -> None:
-        if bad := self.walk(part(node, "type")):
-            self.scopes[-1][self.text(named(node))] = Variable("bad", bad.where)
-            self.breaks(named(node), bad)
+        name = named(node)
+        self.done.add(name.id)
+        if bad := self.walk(*node.children):
+            self.scopes[-1][self.text(name)] = Variable("bad", bad.where)
+            self.breaks(name, bad)
 
     on_type_definition = on_alias_declaration
 
     def breaks(self, name: Node, bad: Finding) -> None:
         """Record that a name outside of functions does not get declared, because of a finding."""
-        if name is not EMPTY and not self.in_function(name):
-            self.newly_broken.setdefault(self.text(name).split("<")[0], bad.where)
+        word = self.text(name).split("<")[0]
+        if name is not EMPTY and not self.in_function(name) and word not in self.broken:
+            self.newly_broken.setdefault(word, bad.where)
 
     def on_class_specifier(self, node: Node, variables: dict[str, Variable] | None = None) -> None:
         """Read a head, then a body. If the stable ABI lacks something in the head, the names that it declares break."""
@@ -135,10 +143,8 @@ class Reader(Calls):
                     for variable in scope.values():
                         variable.origin = variable.origin if variable.type == "bad" else bad.where
                     self.breaks(named(node), bad)
-                    end = body.end_byte - 1 if "specifier" in node.type else body.start_byte
-                    bad.end_line = max(bad.end_line, self.source.line(end))  # without its base, a class is dropped
-                    if node.type == "lambda_expression":  # the compiler reports another error at its end
-                        self.follow(body.children[-1], "}", bad.where)
+                    if "specifier" in node.type:  # without its base, a class is dropped
+                        bad.end_line = max(bad.end_line, self.source.line(body.end_byte - 1))
                 self.walk(child)
 
     on_struct_specifier = on_lambda_expression = on_class_specifier
@@ -148,7 +154,6 @@ class Reader(Calls):
         self.walk(*sorted(node.children, key=lambda child: child.type == "function_definition"))
 
     def on_for_range_loop(self, node: Node) -> None:
-        """Record the types of the variables of a loop."""
         names = re.findall(r"\w+", self.text(part(node, "declarator")))
         element = "Tensor" if self.type_of(part(node, "right")) in ("Tensor", "Tensor[]") else ""
         of = (self.type_of_type(part(node, "type")) or element) if len(names) == 1 else ""
@@ -176,19 +181,34 @@ class Reader(Calls):
                 self.read_macro(name, [], at=node if kind == "pybind" else EMPTY)
                 self.walk(part(node, "body"))
             return
+        for source, other in self.project.named["function", macro]:
+            is_before = source is self.source and other.parent == node.parent and other.start_byte < node.start_byte
+            if is_before and other.type == node.type and self.signature(other) == self.signature(node):
+                self.tell(name, macro, ("function", "twin"))
         around = self.text(part(name.parent or EMPTY, "scope"))
         is_template = node.parent is not None and node.parent.type == "template_declaration"
         broken = macro if macro == "operator<<" and is_template else around.split("<")[0]  # such as that of a log
         self.follow(node, f"{around}::{macro}".lstrip(":"), self.broken.get(broken, ""))
         self.on_class_specifier(node)
 
+    def signature(self, function: Node) -> list[str]:
+        """Return a function's name and its parameters, with the same word for types of tensors that become one type."""
+        declarator = innermost(part(function, "declarator"))[1]
+        parameters = part(declarator, "parameters")
+        found = [self.text(declarator).replace(self.text(parameters), "")]  # with const, if it is a method
+        for x in parameters.named_children:
+            of, name = part(x, "type"), self.text(innermost(part(x, "declarator"))[0])
+            word = self.type_of_type(of)
+            text = self.text(x).replace(self.text(of), word) if "Tensor" in word else self.text(x)
+            found.append(re.sub(rf"\b{name}\b|\s", "", text))
+        return found
+
     def on_declaration(self, node: Node) -> None:
-        """Record the types of variables."""
         before, lost, of = len(self.findings), "", part(node, "type")
         bad, declared, declarators = self.walk(of), self.type_of_type(of), node.children_by_field_name("declarator")
         is_guard = len(self.findings) > before and self.findings[-1].kind == "guard"
         for child in declarators:
-            (name, function), size = innermost(child), len(self.findings)
+            _, function = innermost(child)
             if is_guard:  # Guard guard(device); is parsed as a function, too
                 inner = part(child, "value").named_children or part(function, "parameters").named_children
                 self.read_guard(inner)
@@ -197,9 +217,6 @@ class Reader(Calls):
                     self.tell(node, self.text(node), ("guard", "*"))
                     bad = self.findings[-1]
             lost = self.declare(node, child, declared, bad, lost) or lost
-            if function is not EMPTY and (bad_part := bad or self.unsolved(size)):
-                bad_part.end_line = max(bad_part.end_line, self.source.line(child.end_byte))
-                self.follow(name, self.text(name), bad_part.where)
         self.walk(*(child for child in node.children if child != of and child not in declarators))
 
     on_field_declaration = on_parameter_declaration = on_optional_parameter_declaration = on_declaration
@@ -211,7 +228,9 @@ class Reader(Calls):
         inner = left.named_children[-1] if left.type == "reference_declarator" else left
         is_binding = inner.type == "structured_binding_declarator"
         of, is_local, is_function = declared or self.type_of(value), node.type == "declaration", function is not EMPTY
+        in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # in an #if or #else
         words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
+        may_go = is_local and alone and not in_branch  # each branch of an #if may declare other options
         names = [self.text(x) for x in (inner.named_children if is_binding else [name] * (name is not EMPTY))]
         if is_binding:
             of = "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
@@ -219,19 +238,20 @@ class Reader(Calls):
             of = "Tensor[]"
         elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
             names = []
-        elif of == "options" and is_local and alone and names and self.read_options(value) is not None:
+        elif of == "options" and may_go and names and self.read_options(value) is not None:
             scope[names[0]] = Variable("options", options=value, unused=node)
             self.findings = [x for x in self.findings if x is not bad]
             return ""
         elif of == "" and value is EMPTY and node.type != "parameter_declaration" and not is_function:
             of = "other"
-        in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # in an #if or #else
         constant = "const" in words or (left.type == "reference_declarator" and declared == "")  # auto& may be const
         for word in names:
             origin = scope[word].origin if in_branch and word in scope else ""
             scope[word] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
         found = self.walk(declarator)
-        is_fixed = declarator.type == "array_declarator" or "constexpr" in words
+        is_fixed = (
+            declarator.type == "array_declarator" or "constexpr" in words or ("const" in words and declared == "int")
+        )
         guessed = found.where if found and (declared == "" or not is_local or is_fixed) else ""
         if bad := bad or ("constexpr" in words and is_local and found) or None:
             self.breaks(name, bad)
@@ -243,9 +263,8 @@ class Reader(Calls):
 
     def read_includes(self) -> None:
         """Replace the first of torch's includes by the headers that are needed, and remove the others."""
-        data, includes = self.source.data, self.source.includes
-        tops = ("translation_unit", "ERROR")
-        plain = [node for node, _ in includes if all(up.type in tops for up in self.source.above(node))]
+        data, includes, tops = self.source.data, self.source.includes, {"translation_unit", "ERROR"}
+        plain = [node for node, _ in includes if {up.type for up in self.source.above(node)} <= tops]
         newline = "\r\n" if b"\r\n" in data else "\n"
         mine = {x for node, x in includes if node in plain or f"<{x}".startswith(OPTIONAL)}
         torch = [(node, x) for node, x in includes if HEADER.match(x) and not x.startswith(STABLE)]
@@ -279,10 +298,6 @@ class Reader(Calls):
     def begin_of_code(self) -> int:
         """Return the start of the first line that is neither a comment nor a preprocessor directive."""
         tops = [self.source.root, *(x for x in self.source.guards if x.parent == self.source.root)]
-        begins = [
-            x.start_byte
-            for top in tops
-            for x in top.named_children
-            if x.type != "comment" and not x.type.startswith("preproc_") and x != part(top, "name")
-        ]
+        nodes = (x for top in tops for x in top.named_children if x != part(top, "name"))
+        begins = (x.start_byte for x in nodes if x.type != "comment" and not x.type.startswith("preproc_"))
         return min(begins, default=len(self.source.data))

@@ -32,6 +32,8 @@ _DECLARES = tree_sitter.Query(
     [(class_specifier name: (_) body: (_)) (struct_specifier name: (_) body: (_))
      (enum_specifier name: (_) body: (_)) (alias_declaration name: (_)) (type_definition)] @type""",
 )
+_IS_STATEMENT = re.compile(r"(?<!parameter_)declaration$|_statement$|_definition$|_loop$|_declaration_list$")
+_IS_OUTSIDE = re.compile("translation_unit|ERROR|preproc_")
 EMPTY = tree_sitter.Parser(_LANGUAGE).parse(b"").root_node  # stands for a part that a node does not have
 
 
@@ -105,7 +107,6 @@ class Source:
             self.pasted |= {(name, i) for i, x in enumerate(parameters) if any(x in pair for pair in pasted)}
 
     def around(self, node: Node) -> Path:
-        """Return the namespace around a node."""
         around = [self.path_of(part(up, "name")) for up in self.above(node) if up.type == "namespace_definition"]
         return tuple(word for path in reversed(around) for word in path if word)
 
@@ -118,7 +119,6 @@ class Source:
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
 
     def path_of(self, node: Node) -> Path:
-        """Return the words of a name like a::b."""
         return tuple(self.text(node).replace(" ", "").strip(":").split("::"))
 
     def line(self, byte: int) -> int:
@@ -171,9 +171,28 @@ def part(node: Node, field: str) -> Node:
 
 
 def above(node: Node) -> Iterator[Node]:
-    """Yield the nodes around one, the innermost first."""
     while node.parent is not None:
         yield (node := node.parent)
+
+
+def statement(node: Node) -> list[tuple[int, int]]:
+    """Return the ranges of the statement, declaration or head around a node, without the blocks in it."""
+    whole = node
+    for up in above(node):
+        if _IS_OUTSIDE.match(up.type):
+            break
+        whole = up
+        if _IS_STATEMENT.search(up.type):
+            break
+    starts, ends, inner = [whole.start_byte], list[int](), [whole]
+    for child in (child for x in inner for child in x.children):  # the list grows
+        if _IS_STATEMENT.search(child.type):
+            starts.append(child.end_byte - 1)
+            ends.append(child.start_byte + 1)
+        else:
+            inner.append(child)
+    parts = zip(sorted(starts), sorted([*ends, whole.end_byte]), strict=True)
+    return [(first, end) for first, end in parts if first == whole.start_byte or first < whole.end_byte - 1]
 
 
 def is_misread(node: Node) -> bool:

@@ -81,7 +81,7 @@ def find(kind: str, what: str, count: int | None, template: int, target: str) ->
 # The start of a namespace or a declaration. torch's headers are formatted so that these are at the start of a line.
 _DECLARES = re.compile(
     r"""^(?:namespace\ ([\w:]+)\ {|(?:class|struct|union|enum(?:\ class)?)(?:\ [A-Z]\w*)?\ (\w+)(?=\ [:{])
-    |using\ (\w+)\ =|using\ [\w:]+::(\w+);|(?:[\w:<>,&*]+\ )+[&*]*(\w+)\()""",
+    |using\ (\w+)\ =|using\ [\w:]+::(\w+);|constexpr\ [\w:]+\ (k[A-Z]\w*)\ =|(?:[\w:<>,&*]+\ )+[&*]*(\w+)\()""",
     re.MULTILINE | re.VERBOSE,
 )
 
@@ -97,4 +97,6 @@ def torchs() -> dict[str, set[str]]:
                 spaces += [namespace] * bool(namespace)
                 for space in spaces:
                     found[space].update(filter(None, names))
+    found["at"] |= found["c10"]  # at and torch have using directives for these
+    found["torch"] |= found["at"]
     return found
