@@ -94,6 +94,7 @@ class Calls(Operators):
     # Methods
 
     def read_member(self, node: Node, function: Node, inner: list[Node]) -> None:
+        """Rewrite or report a method call on a tensor, a library or a stream."""
         this, field = part(function, "argument"), part(function, "field")
         (*scope, word), of, root = self.words(field), self.type_of(this), this
         name = word.text
@@ -139,6 +140,7 @@ class Calls(Operators):
         return (method in ATEN or ("method", method) in ROWS) and method not in WORDS["common"]
 
     def read_method(self, node: Node, this: Node, field: Node, inner: list[Node]) -> None:
+        """Rewrite or report a method call on a tensor."""
         ((_, name, template, _),) = self.words(field)
         what = f"x.{name}()"
         count = None if "options" in map(self.type_of, inner) else len(inner)

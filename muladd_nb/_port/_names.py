@@ -82,6 +82,7 @@ class Names(Findings):
         return self.unsolved(before)
 
     def unsolved(self, before: int) -> Finding | None:
+        """Return the first finding after the first ``before`` that needs a person."""
         return next((x for x in self.findings[before:] if x.how != "mechanical"), None)
 
     def children(self, node: Node) -> None:
@@ -258,12 +259,14 @@ class Names(Findings):
     # Macros
 
     def is_macro(self, name: str) -> bool:
+        """Tell whether a name is one of torch's macros."""
         known, is_torchs = ("macro", name) in ROWS, bool(MACRO.match(name))
         is_mine = name in self.project.macros or self.project.named["variable", name]
         # An extension may define one of torch's macros itself, for a torch that does not have it yet.
         return known and is_torchs if is_mine else known or is_torchs
 
     def read_macro(self, name: Node, inner: list[Node], call: Node = EMPTY, at: Node = EMPTY) -> None:
+        """Replace a macro, with its arguments if it has any."""
         text, is_call, rows = self.text(name), call is not EMPTY, ROWS.get(("macro", self.text(name)), [])
         whole = call if is_call else name
         row = table.find("macro", text, len(inner), 0, self.target) if is_call else next(iter(rows), None)

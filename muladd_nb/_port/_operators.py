@@ -136,6 +136,7 @@ class Operators(Types):
         self.walk(function)
 
     def read_boxed(self, function: Node) -> None:
+        """Report a function that cannot be boxed."""
         text = self.text(function)
         for source, node in self.project.named["function", re.sub(r".*\(|[&\s)]", "", text).split("::")[-1]]:
             parameters = part(innermost(part(node, "declarator"))[1], "parameters").named_children
@@ -172,5 +173,6 @@ class Operators(Types):
         return f"{name}({', '.join(words)}) -> {returns}" if returns and parameters.parent else ""
 
     def in_schema(self, node: Node) -> str:
+        """Return the type that a schema has for a declaration, or ""."""
         word = self.type_of_type(part(node, "type")).replace("sizes", "int[]").replace("device", "Device")
         return word if SCHEMA.fullmatch(word) else ""

@@ -154,6 +154,7 @@ class Reader(Calls):
         self.walk(*sorted(node.children, key=lambda child: child.type == "function_definition"))
 
     def on_for_range_loop(self, node: Node) -> None:
+        """Record the types of the variables of a loop."""
         names = re.findall(r"\w+", self.text(part(node, "declarator")))
         element = "Tensor" if self.type_of(part(node, "right")) in ("Tensor", "Tensor[]") else ""
         of = (self.type_of_type(part(node, "type")) or element) if len(names) == 1 else ""
@@ -204,6 +205,7 @@ class Reader(Calls):
         return found
 
     def on_declaration(self, node: Node) -> None:
+        """Record the types of variables."""
         before, lost, of = len(self.findings), "", part(node, "type")
         bad, declared, declarators = self.walk(of), self.type_of_type(of), node.children_by_field_name("declarator")
         is_guard = len(self.findings) > before and self.findings[-1].kind == "guard"

@@ -24,6 +24,7 @@ OVER_ROWS = re.compile(r"softmax|cross_entropy|(layer|rms|group|batch)_?norm|\b(
 
 
 def data(port: Port) -> dict[str, Any]:
+    """Return the report for --json."""
     from .._new import _schema
 
     taken = list[str]()  # commands for the schemas that the generator accepts unchanged
@@ -79,6 +80,7 @@ def lines(port: Port) -> list[str]:
 
 
 def written(paths: list[Path]) -> str:
+    """Say what --write did."""
     return f"{_files(len(paths)) + ' changed' if paths else 'No change is mechanical'}. This report is about the rest:"
 
 

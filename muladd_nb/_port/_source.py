@@ -107,6 +107,7 @@ class Source:
             self.pasted |= {(name, i) for i, x in enumerate(parameters) if any(x in pair for pair in pasted)}
 
     def around(self, node: Node) -> Path:
+        """Return the namespace around a node."""
         around = [self.path_of(part(up, "name")) for up in self.above(node) if up.type == "namespace_definition"]
         return tuple(word for path in reversed(around) for word in path if word)
 
@@ -119,6 +120,7 @@ class Source:
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
 
     def path_of(self, node: Node) -> Path:
+        """Return the words of a name like a::b."""
         return tuple(self.text(node).replace(" ", "").strip(":").split("::"))
 
     def line(self, byte: int) -> int:
@@ -171,6 +173,7 @@ def part(node: Node, field: str) -> Node:
 
 
 def above(node: Node) -> Iterator[Node]:
+    """Yield the nodes around one, the innermost first."""
     while node.parent is not None:
         yield (node := node.parent)
 

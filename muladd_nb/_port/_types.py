@@ -50,6 +50,7 @@ class Types(Names):
                 return "other" if kind.endswith("_literal") or kind in LITERALS else ""
 
     def type_of_call(self, function: Node, arguments: Sequence[Node]) -> str:
+        """Return the type that a call returns."""
         if function.type == "lambda_expression":
             return next((WRITTEN[word] for word in WRITTEN if word in self.text(function)), "")
         is_method = function.type == "field_expression"
@@ -90,6 +91,7 @@ class Types(Names):
         return any(source.text(part(node, "type")) in re.findall(r"\w+", parameters) for parameters in around)
 
     def part_of(self, of: str, name: str, default: str) -> str:
+        """Return the type that a method or an operator of a type returns."""
         if name in ELEMENT and of.endswith(("[]", "?")):
             return of.removesuffix("?") if of.endswith("?") else of.removesuffix("[]")
         return WORDS[of].get(name, default)
