@@ -13,6 +13,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from functools import reduce
 from operator import attrgetter, or_
 from types import SimpleNamespace
@@ -330,10 +331,10 @@ def is_traced(args: tuple[Any, ...]) -> bool:
 def decomposes(op: Any) -> bool:
     """Return whether the current tracing replaces an operator, as Inductor replaces one by its formula."""
     mode: Any = get_proxy_mode()
-    # Before torch 2.13 there was one global table.
-    return mode is not None and op in getattr(
-        mode, "decomposition_table", getattr(proxy_tensor, "CURRENT_DECOMPOSITION_TABLE", ())
-    )
+    if hasattr(mode, "decomposition_table"):  # since torch 2.13
+        return op in mode.decomposition_table
+    table = getattr(proxy_tensor, "CURRENT_DECOMPOSITION_TABLE", ())
+    return mode is not None and op in (table.get({}) if isinstance(table, ContextVar) else table)
 
 
 def skip_in_dynamo(function: _Callable) -> _Callable:

@@ -246,9 +246,9 @@ struct SigmoidFocalLoss {
     constexpr C kLeast = C(1.17549435e-38);
     const C p = sigmoid(input), q = C(1) - p;
     const bool is_target = target == of_column;
-    const C loss =
-        is_target ? -alpha * pow(q, gamma) * log(max(p, kLeast)) : (alpha - C(1)) * pow(p, gamma) * log(max(q, kLeast));
-    return loss * weight.value_or(1);
+    // Both sides of a condition are computed, so the arguments are chosen, and not the results.
+    const C factor = is_target ? -alpha : alpha - C(1), right = is_target ? p : q, wrong = is_target ? q : p;
+    return factor * pow(wrong, gamma) * log(max(right, kLeast)) * weight.value_or(1);
   }
 };
 
