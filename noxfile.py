@@ -35,7 +35,12 @@ MATRIX = {
     "2.14": "3.10",
     "2.15": "3.12 3.14 3.15 3.15t",
 }
-ANOTHER_TORCH, EXECUTORCH_TORCH = "2.10", "2.13"
+EXECUTORCH_TORCH = "2.13"
+# The tests that run on other torches: those that depend on torch's private names, dispatcher and compiler.
+ON_OTHERS = {
+    "2.10": "import private dispatch recording subclasses transforms opcheck broadcasting writes regions distributed",
+    "2.12": "private compile",
+}
 
 # .ci/run asks for quick forms of some gates. GitHub runs the whole gates.
 QUICK = "QUICK" in os.environ
@@ -211,9 +216,9 @@ def matrix(session: nox.Session) -> None:
 
 @nox.session(requires=["wheel"], venv_backend="none", tags=["quick"])
 def another_torch(session: nox.Session) -> None:
-    """Run the tests that depend on torch's private names and dispatcher, with the wheel and the oldest torch."""
-    names = "import private dispatch recording subclasses transforms opcheck broadcasting writes regions distributed"
-    _measure(session, {ANOTHER_TORCH}, [f"tests/test_{name}.py" for name in names.split()])
+    """Run some tests with the wheel on the oldest torch, and on one between that and the newest."""
+    for torch, names in ON_OTHERS.items():
+        _measure(session, {torch}, [f"tests/test_{name}.py" for name in names.split()])
 
 
 def _measure(session: nox.Session, versions: set[str], files: list[str]) -> None:
