@@ -88,13 +88,8 @@ OPERATORS: dict[str, tuple[Function, Callable[[int], list[Any]]]] = {
 
 def edit(project: Path) -> None:
     """Copy the functors of tests/shipped into the project."""
-    for name, to in {"functors.h": "src", "../float8.h": "src", "_operators.py": "python/tour_ops"}.items():
-        text = (SHIPPED / name).read_text().replace("shipped_ops", "tour_ops")
-        declared = (
-            'from . import _C\n\nFORMS = register({x["declaration"]: TABLE[x["declaration"]] for x in _C.operators()'
-        )
-        text = text.replace("FORMS = register(TABLE)", f'{declared} if not x["of"]}})')
-        (project / to / Path(name).name).write_text(text)
+    for header in (SHIPPED / "functors.h", SHIPPED.parent / "float8.h"):
+        (project / "src" / header.name).write_text(header.read_text().replace("shipped_ops", "tour_ops"))
 
 
 def forward(function: Function, args: list[Any]) -> Any:

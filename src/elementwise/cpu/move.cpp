@@ -107,7 +107,11 @@ void gather(const void* memory, int64_t step, int64_t n, void* packed) {
   constexpr std::make_integer_sequence<int, W> lanes;
   const auto* const from = static_cast<const Element<T>*>(memory);
   auto* const to = static_cast<Element<T>*>(packed);
-  if (step == 0) return std::fill_n(to, n, *from), void();
+  if (step == 0) {
+    // A copy. fill_n takes a reference, and the compiler would read *from again after each element that it writes.
+    const Element<T> same = *from;
+    return std::fill_n(to, n, same), void();
+  }
   if (step == 2) return gather_even(from, n, to);
   int64_t k = 0;
   for (; k + W <= n; k += W) every<T>(from + k * step, step, to + k, lanes);
