@@ -180,7 +180,7 @@ class _Rules:
             taken = len(self.operator.inputs) + results + 2 * len(self.operator.of_c)
             raise RuntimeError(
                 f"{self.operator.name}: a derivative of the second order is asked for, and there is none: its kernel "
-                f"would take {taken} tensors and return {results}, and it may take at most 16, or 24 with those that "
+                f"would take {taken} tensors and return {results}, and it may take at most 16, or 17 with those that "
                 "it returns"
             )
         given = [zeros_of(grad, grad.shape) if x is None else x for grad, x in zip(grads, grad_tangents, strict=True)]

@@ -172,7 +172,7 @@ auto family() {
     static_assert(
         !std::is_same_v<Gradients, List<>> && !std::is_same_v<Tangent, List<>>,
         "a `differentiable` operator over rows has at most 16 tensors if those of type C count twice, at most 16 "
-        "with its results of type C, and at most 24 with both: leave `differentiable` out of its entry in "
+        "with its results of type C, and at most 17 with both: leave `differentiable` out of its entry in "
         "src/operators.h");
     return Joined<
         decltype(if_it_fits<Op, Role::recorded>()), Gradients, Tangent, decltype(if_it_fits<Op, Role::second>())>{};
