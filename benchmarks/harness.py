@@ -98,19 +98,26 @@ def run(
 ) -> None:
     """Measure each case, print its ratios, and write all of them to results/NAME.json.
 
-    A case is its description and its sides. Ratios are the times of the other sides divided by that of the first.
+    A case is its description and its sides. Ratios are the times of the other sides divided by that of the first. The
+    sides whose quartiles are all below those of the record are printed too, because something may have become slower.
     """
+    record = HERE / "results" / f"{name}-{device()}.json"
+    recorded = json.loads(record.read_text())["rows"] if record.exists() else []
     parser = argparse.ArgumentParser(description=name)
     parser.add_argument("--quick", action="store_true", help="fewer cases and rounds")
-    parser.add_argument("--output", type=Path, default=HERE / "results" / f"{name}-{device()}.json")
+    parser.add_argument("--output", type=Path, default=record)
     arguments = parser.parse_args()
     rows = []
     for case, sides in cases(arguments.quick):
         measured = measure(sides, seconds=0.1 if arguments.quick else seconds)
         ratios = "  ".join(f"{side} {text(ratio)}" for side, ratio in measured["ratios"].items())
         mine = next(iter(measured["seconds"].values()))
-        busy = f"   {BUSY}" if measured["busy"] else ""
-        print(f"{' '.join(map(str, case.values())):44} {mine * 1e6:>12.2f} us   {ratios}{busy}", flush=True)
+        note = f"   {BUSY}" if measured["busy"] else ""
+        before = next((row["ratios"] for row in recorded if case.items() <= row.items()), {})
+        for side, ratio in measured["ratios"].items():
+            if side in before and ratio["high"] < before[side]["low"]:
+                note += f"   {side} was {text(before[side])}"
+        print(f"{' '.join(map(str, case.values())):44} {mine * 1e6:>12.2f} us   {ratios}{note}", flush=True)
         rows.append({**case, **measured})
     report = {
         "machine": {
