@@ -1,6 +1,7 @@
 """Operators that other projects ship: as an entry, as a kernel, or refused with a reason."""
 
 import csv
+import importlib
 import re
 import shutil
 import sys
@@ -92,6 +93,18 @@ def test_each_that_is_element_wise_has_entries_or_a_reason():
     assert {name for row in element_wise for name in row["here"].split(", ")} - {""} == {
         schema.partition("(")[0] for schema in SCHEMAS
     }
+
+
+def test_the_benchmark_writes_a_project_with_their_functors(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(HERE.parent.parent / "benchmarks")
+    benchmark = importlib.import_module("shipped")
+    project = _new.create("tour_ops", list(benchmark.OPERATORS), tmp_path)
+    benchmark.edit(project)
+    used = re.findall(r'Operator<".*", (\w+),', (project / "src/operators.h").read_text())
+    functors = (project / "src/functors.h").read_text()
+    assert len(used) == len(benchmark.OPERATORS)
+    assert {*used} <= {*re.findall(r"^struct (\w+) {", functors, re.MULTILINE)}
+    assert "namespace tour_ops" in functors
 
 
 CHOICES = """

@@ -7,7 +7,8 @@
 namespace elementwise::cuda {
 
 struct Error {
-  // The values of cudaError_t for which `explain` knows a cure. start.h checks the numbers.
+  // The values of cudaError_t for which `explain` knows a cure, and kInvalid for tensors that a kernel cannot take.
+  // start.h checks the numbers.
   enum : int { kNone = 0, kInvalid = 1, kOldDriver = 35, kNoCode = 209, kNewPtx = 222 };
 
   int code = kNone;
