@@ -411,6 +411,10 @@ def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
                for some in (codes, expected)]  # fmt: skip
     # Before 2.13, torch may fuse the two dtypes in another order, so it writes into other buffers.
     assert of_both[0] == of_both[1] or torch.__version__ < "2.13"
+    for ours, the_formulas in zip(codes, expected, strict=True):
+        for word in ("loadu(", ".store(", "empty_strided_cpu("):
+            assert ours.count(word) == the_formulas.count(word)
+        assert ours.count("auto tmp") <= the_formulas.count("auto tmp")
     assert len(codes) == 2
     x, y = tensors[:2]
     assert torch.equal(torch.compile(op, backend="aot_eager")(x, y, 1.5), op(x, y, 1.5))
