@@ -137,12 +137,13 @@ def test_derivatives_are_those_of_the_reference(case, device, n):
 
 def test_gradients_in_a_batch(case, device):
     *functions, (x, *others) = of_tensors(case, case.sample(case.dtypes[-1], device, (4, 9)))
+    tolerance = 1e-9 if x.dtype == torch.float64 else 1e-5
 
     def of_batch(f):
         gradient = torch.func.grad(lambda *xs: sum(y.square().sum() for y in f(*xs)), tuple(range(len(others) + 1)))
         return torch.vmap(gradient, (1, *[None] * len(others)))(torch.stack([x, x / 2, 2 * x], 1), *others)
 
-    case.close(*map(of_batch, functions), "the gradients of a batch", rtol=1e-9, atol=1e-9)
+    case.close(*map(of_batch, functions), "the gradients of a batch", rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -515,6 +516,7 @@ def test_threads_share_a_long_row_and_change_no_bit(dtype):
         lambda x: ops.layer_norm(x, w, w),
         lambda x: ops.cross_entropy(x, torch.arange(len(x)), 0, 0.1),
         lambda x: ops.scaled_variance(x, x[:, 0]),
+        lambda x: ops.max_with_place(x)[0],  # its loop has two reductions
     ]
 
     def computed(rows):

@@ -70,6 +70,15 @@ struct Extent {
   ELEMENTWISE_INLINE int64_t first() const {
     return shared ? shared->share->begin : 0;
   }
+  // Says which inputs the next loop reads, or all loops. For a phase, only those are fetched that it reads.
+  ELEMENTWISE_INLINE void begin_loop(uint32_t inputs) const {
+    if (shared) [[unlikely]]
+      shared->share->begin_loop(inputs);
+  }
+  ELEMENTWISE_INLINE void always_read(uint32_t inputs) const {
+    if (shared) [[unlikely]]
+      shared->share->always |= inputs;
+  }
   // A function of elements calls this before it reads any other element.
   ELEMENTWISE_INLINE void need_whole_row() const {
     if (shared) [[unlikely]]

@@ -197,9 +197,14 @@ class RowsRun {
     bool has_buffers = false, is_last = false;
     std::atomic<bool> needs_whole_row = false;
     for (int k = 0; k < task_.operands; k++) has_buffers |= is_buffered(k) && !task_.is_of_row(k);
-    // Returns what ended the phase, or nothing if the functor ran to its end.
-    const auto run = [&](const Buffers& buffers) -> std::optional<Share::EndOfPhase> {
-      const auto data = fetch_all(buffers, 1, sums);
+    // Fetches the inputs of `read`. Returns what ended the phase, or nothing if the functor ran to its end, and which
+    // inputs the phase reads.
+    struct Ran {
+      std::optional<Share::EndOfPhase> end;
+      uint32_t read;
+    };
+    const auto run = [&](const Buffers& buffers, uint32_t read) -> Ran {
+      const auto data = fetch_all(buffers, 1, sums, read);
       const int phase = static_cast<int>(blocks.size()) - 1;
       Share share{buffers.begin, buffers.end, phase, is_last, places_[0].is_direct, blocks.data()};
       SeveralRows one = rows(data, 1);
@@ -207,23 +212,23 @@ class RowsRun {
       try {
         computer_.rows(one);
       } catch (const Share::EndOfPhase& end) {
-        return end;
+        return {end, share.read | share.always};
       } catch (const Share::NeedsWholeRow&) {
         needs_whole_row = true;
       }
-      return {};
+      return {{}, share.read | share.always};
     };
     Buffers few = buffers_of(kRowBlock);
     while (!is_last) {
       memory.push_back(allocated(count_of_blocks(task_.size) * kBytesOfBlock));
       blocks.push_back(memory.back().get());
       few.begin = few.end = 0;
-      const auto end = run(few);
-      is_last = !end;
-      if (end && end->place >= 0) {
-        few.begin = end->place / kRowBlock * kRowBlock;
+      const Ran phase = run(few, 0);
+      is_last = !phase.end;
+      if (phase.end && phase.end->place >= 0) {
+        few.begin = phase.end->place / kRowBlock * kRowBlock;
         few.end = std::min(task_.size, few.begin + kRowBlock);
-        run(few);
+        run(few, ~uint32_t{0});
         continue;
       }
       (*parallel_for_)(count_of_blocks(task_.size), kGrain, [&](int64_t first, int64_t last) {
@@ -233,7 +238,7 @@ class RowsRun {
         for (; first < last; first += step) {
           buffers.begin = first * kRowBlock;
           buffers.end = std::min(task_.size, std::min(last, first + step) * kRowBlock);
-          run(buffers);
+          run(buffers, phase.read);
           if (is_last) put_all(buffers, 1);
         }
       });
@@ -287,11 +292,14 @@ class RowsRun {
           buffers.of[k].get() + i * elements * x.width, buffers.side_by_side[k].get());
   }
 
-  // Returns the addresses of the operands for the kernel.
-  Data fetch_all(const Buffers& buffers, int64_t count, const SumsOf* sums) {
+  // Returns the addresses of the operands for the kernel. Bit k of `read` tells whether elements of the k-th input are
+  // read.
+  Data fetch_all(const Buffers& buffers, int64_t count, const SumsOf* sums, uint32_t read = ~uint32_t{0}) {
     Data data;
-    for (int k = 0; k < task_.operands; k++)
-      data[k] = k < task_.results ? target(buffers, k, sums) : fetch(buffers, k, count);
+    for (int k = 0; k < task_.operands; k++) {
+      const bool is_needed = k >= task_.results && (task_.is_of_row(k) || read >> (k - task_.results) & 1);
+      data[k] = is_needed ? fetch(buffers, k, count) : target(buffers, k, sums);
+    }
     return data;
   }
   void* fetch(const Buffers& buffers, int k, int64_t count) {

@@ -56,10 +56,17 @@ struct Share {
   bool has_whole_result; // whether the memory of the result is that of the whole row, so that it can hold a kept row
   void* const* blocks;   // for each reduction until this phase, the memory for the results of its blocks
   int reductions = 0;    // how many of them this run of the functor has begun
+  uint32_t read = 0;     // bit k: the phase reads elements of the k-th input
+  uint32_t always = 0;   // bit k: every phase may read them
   struct EndOfPhase {    // thrown to stop the functor
     int64_t place = -1;  // the only element that the phase reads; -1 if it reads all
   };
   struct NeedsWholeRow {}; // thrown if a function of elements reads any other element
+
+  // A loop may have several reductions, so the last one that begins before the phase may belong to it, too.
+  void begin_loop(uint32_t inputs) {
+    read = reductions < phase ? inputs : read | inputs;
+  }
 };
 
 // Thrown where a functor reads a place outside of its row.

@@ -26,6 +26,8 @@ struct Extent {
   ELEMENTWISE_INLINE static constexpr int64_t first() {
     return 0;
   }
+  ELEMENTWISE_INLINE static constexpr void begin_loop(uint32_t /*inputs*/) {}
+  ELEMENTWISE_INLINE static constexpr void always_read(uint32_t /*inputs*/) {}
   ELEMENTWISE_INLINE static constexpr void need_whole_row() {}
   ELEMENTWISE_INLINE static constexpr bool has_whole_result() {
     return true;

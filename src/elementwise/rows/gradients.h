@@ -125,6 +125,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   const int number; // the variable of By::number: a reduction's index, or kMost + a tensor's place
   const int64_t j;  // the first element of By::elements
   B gradient = 0;   // of the number
+  P divisor = 1;    // of the gradient: a mean is a sum divided by the size
   // The gradients of the elements. Sums begin with 0 and are never -0, so the compiler may leave out shares of 0.
   Several<Lanes<B>, kTensors ? kTensors : 1> gradients = {};
   int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0, found = 0;
@@ -187,8 +188,14 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
     return KeptRow<B, kTensors, std::remove_cvref_t<decltype(element)>>{element, read, at};
   }
 
+  // Each vector of By::elements runs all loops, and reads what they read.
+  ELEMENTWISE_INLINE void begin_loop(const auto&... x) {
+    if constexpr (kBy != By::elements) Row<Pass, C, R...>::begin_loop(x...);
+  }
+
   // ---- The softmax that the functor returns.
   ELEMENTWISE_INLINE auto read_softmax(const auto& f, auto... x) {
+    begin_loop(x...);
     if (is_read) stop("a functor that returns Probabilities must call row.softmax once");
     is_read = true;
     const auto exponent = this->terms(f, x...);
@@ -233,10 +240,9 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
       add_by_product(f, x...);
     else
       add_to_gradient(f, x...);
-    C result = next_reduction();
-    // The variable of a mean is the sum, and the mean is the sum divided by the size.
-    if constexpr (std::is_same_v<Reduction, Mean>) result.derivative = result.derivative / B(P(int64_t{source.size}));
-    return result;
+    if constexpr (std::is_same_v<Reduction, Mean>)
+      if (reductions == number) divisor = P(int64_t{source.size});
+    return next_reduction();
   }
   ELEMENTWISE_INLINE P reduce_terms(Range, const auto& f, auto...) {
     if constexpr (kBy == By::nothing) known.range[at_most(ranges)] = kept_or<P>([&] { return Max{}(source.size, f); });
@@ -305,8 +311,14 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
     return {known.value[k], B(k == number)};
   }
   ELEMENTWISE_INLINE void add_to_gradient([[maybe_unused]] const auto& f, [[maybe_unused]] auto... x) {
-    if (number >= kMost || reductions > number)
-      add(f, [g = known.gradient[reductions]](int64_t) ELEMENTWISE_LAMBDA { return g; }, x...);
+    if (number < kMost && reductions <= number) return;
+    const B g = known.gradient[reductions];
+    if constexpr (kBy == By::number) // one product for the row
+      gradient =
+          gradient +
+          weighted(sum_of_shares(f, [](const B& derivative, int64_t) ELEMENTWISE_LAMBDA { return derivative; }), g);
+    else
+      add(f, [g](int64_t) ELEMENTWISE_LAMBDA { return g; }, x...);
   }
 
   // Elements that tie for the maximum share its derivative.
@@ -355,11 +367,10 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   // Adds weight(j) times the derivative of f(j), for all elements or for those of this run.
   ELEMENTWISE_INLINE void add(
       [[maybe_unused]] const auto& f, [[maybe_unused]] const auto& weight, [[maybe_unused]] auto... x) {
-    if constexpr (kBy == By::number) {
-      if (source.size == 0 || is_zero(f(source.size.first()).derivative)) return;
-      const auto share = [&](int64_t j) ELEMENTWISE_LAMBDA { return weighted(f(j).derivative, weight(j)); };
-      gradient = gradient + Sum{}(source.size, share);
-    }
+    if constexpr (kBy == By::number)
+      gradient = gradient + sum_of_shares(f, [&](const B& derivative, int64_t j) ELEMENTWISE_LAMBDA {
+                   return weighted(derivative, weight(j));
+                 });
     if constexpr (kBy == By::elements)
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
         if (!((0 | ... | reads(x)) >> tensor<i>() & 1) || is_zero(f(Variable<i>{j}).derivative)) return;
@@ -367,6 +378,11 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
           return sum + weighted(f(Variable<i>{j + k}).derivative, weight(j + k));
         });
       });
+  }
+  // Returns the sum of share(f'(j), j), where f'(j) is the derivative of f(j).
+  ELEMENTWISE_INLINE B sum_of_shares(const auto& f, const auto& share) const {
+    if (source.size == 0 || is_zero(f(source.size.first()).derivative)) return 0;
+    return Sum{}(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return share(f(j).derivative, j); });
   }
   // Whether the compiler knows that a derivative is 0. Then it has no share.
   ELEMENTWISE_INLINE static bool is_zero([[maybe_unused]] const B& x) {
@@ -390,7 +406,7 @@ template <class RowFunctor, class Tensors, class B, int tensors>
 ELEMENTWISE_INLINE B by_number(Known<B, tensors>& known, int number) {
   Pass<B, typename RowFunctor::Returned, Tensors, By::number> pass(known, number);
   pass.finish(RowFunctor::template call<Dual<B>>(pass));
-  return pass.gradient;
+  return pass.gradient / B(pass.divisor);
 }
 // `known` is a copy. If another function might keep a pointer to it, the compiler would load all its numbers again
 // after each element that is written.
@@ -430,6 +446,7 @@ ELEMENTWISE_INLINE void gradients(
     int i = 0;
     ((added_rows |= (added >> kTensor & 1) << i++), ...);
     const auto functor = RowFunctor::template with_arguments<Dual<B>>(found);
+    known.source.size.always_read(~uint32_t{0});
     write_rows(rows, added_rows, known.source.size, [&]<template <class> class Lanes>(int64_t j) ELEMENTWISE_LAMBDA {
       Pass<B, typename RowFunctor::Returned, Tensors, By::elements, Lanes> pass(known, -1, j);
       functor(pass);

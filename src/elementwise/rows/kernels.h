@@ -86,6 +86,7 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
         if (place.tensor[t] >= 0) tangents[place.tensor[t]] = inputs[first + t];
     }
     const passes::Source source{row, row.index, inputs, tangents, row.numbers};
+    source.size.always_read(~uint32_t{0} << kInputs); // gradients and tangents
     if constexpr (role == rows::Role::tangent) {
       passes::Values<Dual<C>, typename RowFunctor::Returned> values(source, row);
       values.finish(RowFunctor::template call<Dual<C>>(values));

@@ -428,6 +428,7 @@ class Row {
     if (Self::derives || x.place < 0) check_no_loop();
     if (has_loop_) self().source.size.need_whole_row();
     check_is_read(x);
+    self().begin_loop(x);
     return self().element(x, place);
   }
   template <class X>
@@ -502,7 +503,9 @@ class Row {
   }
 
  protected:
-  ELEMENTWISE_INLINE void begin_loop(const auto&...) {}
+  ELEMENTWISE_INLINE void begin_loop(const auto&... x) {
+    self().source.size.begin_loop((0 | ... | reads(x)));
+  }
   ELEMENTWISE_INLINE auto terms(const auto& f, auto... x) const {
     return [this, f, x...](auto j) ELEMENTWISE_LAMBDA { return C(f(self().load(x, j)...)); };
   }
@@ -789,8 +792,7 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
     sees(f);
     return reduction;
   }
-  ELEMENTWISE_INLINE B element(Elements<B> x, int64_t place) {
-    begin_loop(x);
+  ELEMENTWISE_INLINE B element(Elements<B>, int64_t place) {
     places++;
     if ((place < 0 || place >= source.size) && outside.number == 0) outside = {places, place};
     return reduction;
