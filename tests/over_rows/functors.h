@@ -499,4 +499,29 @@ struct Least {
   }
 };
 
+// It only writes. The first tensor and the result have one value for each row.
+struct ScaledTotal {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION C operator()(Row& row, C scale, Elements<C> x, int64_t /*dim*/) const {
+    return row.sum(x) * scale;
+  }
+};
+
+// Updates a tensor that has one value for each row, and one that has a value for each element.
+struct Running {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<C, Elements<C>> operator()(Row& row, C state, Elements<C> x, C momentum) const {
+    const C now = state + (row.mean(x) - state) * momentum;
+    return {now, {row.each([=](C x) { return x - now; }, x)}};
+  }
+};
+
+// The first result is an integer, and the second has a derivative.
+struct PlaceOfMax {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<int64_t, C> operator()(Row& row, Elements<C> x) const {
+    return {row.argmax(x), {row.max(x)}};
+  }
+};
+
 } // namespace row_ops::inline ELEMENTWISE_TARGET

@@ -162,6 +162,11 @@ def relative(x, place):
     return (y - y.gather(-1, place[..., None])).scatter(-1, y.argmin(-1, True), 0)
 
 
+def running(state, x, momentum):
+    now = state + (x.mean(-1) - state) * momentum
+    return now, x - now[..., None]
+
+
 FINITE = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 8.0, -8.0)
 INTEGERS = {torch.int8: (0, 1), torch.uint8: (0, 1), torch.float32: (1e-5, 1e-5), torch.int32: (0, 1)}
 SQUARE = ((3, 3), (5,), (0, 4, 4), (2, 33, 33), (300, 300))
@@ -406,5 +411,26 @@ CASES = [
         tolerance={torch.float32: (1e-4, 5e-3)},
     ),
     case("least", lambda tensor, either: (tensor(),), lambda x: (x.amin(-1), x.argmin(-1))),
+    case(
+        "scaled_total_out",
+        lambda tensor, either: (tensor(shape=tensor.shape[1:]), tensor(), 0),
+        lambda scale, x, dim: x.sum(dim) * scale,
+        extremes=FINITE,
+        tolerance={torch.float32: (1e-4, 1e-4)},
+    ),
+    case(
+        "running_",
+        lambda tensor, either: (tensor(shape=tensor.shape[:-1]), tensor(), either(0.5, 1.5)),
+        running,
+        extremes=FINITE,
+    ),
+    case(
+        "place_of_max",
+        lambda tensor, either: (tensor(),),
+        lambda x: (x.argmax(-1), x.amax(-1)),
+        shapes=((2, 3), (5,), (3, 1, 33), (2, 2100), (300, 501)),
+        extremes=FINITE,
+        results=(),
+    ),
 ]
 OPERATORS: list[Case] = [x for x in CASES if x]
