@@ -1,5 +1,6 @@
 """Derivatives in reverse and forward mode, of any order; they save only the tensors that they need."""
 
+import dataclasses
 import itertools
 from contextlib import nullcontext
 from functools import partial
@@ -11,6 +12,7 @@ from conftest import each
 from torch.autograd import forward_ad
 
 import muladd_nb
+from muladd_nb._layer import Elementwise, autograd
 
 ops = torch.ops.muladd_nb
 
@@ -262,3 +264,15 @@ def test_a_gradient_has_the_layout_of_its_tensor_where_that_is_not_read_or_broad
             for x, gradient in zip(wanted, torch.autograd.grad(result, wanted, grad), strict=True):
                 hands_on = x is inputs[2] and gradient.shape == grad.shape  # c gets the result's gradient itself
                 assert hands_on or in_order(gradient) == in_order(x), (needs, gradient.stride(), x.stride())
+
+
+@each(FUNCTIONS)
+def test_advice_about_a_tensor_without_a_gradient_names_what_the_entry_lacks(call, monkeypatch):
+    rules = []
+    monkeypatch.setattr(autograd.recording, "register", lambda op, rule, form: rules.append(rule))
+    form = call.form
+    for family in (form.family, {(): form}):
+        autograd.register(dataclasses.replace(form, promises=Elementwise(), family=family))
+    of_derivatives, of_none = (rule.instead for rule in rules)
+    assert of_none.startswith("add `differentiable` to its entry in src/operators.h, or a formula to its entry in ")
+    assert of_derivatives.startswith("add a formula to its entry in ")

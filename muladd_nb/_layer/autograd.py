@@ -21,6 +21,7 @@ from .forward_mode import dual_of, register_value_and_tangent
 from .operator import SECOND, SIXTEEN_BITS, TABLE, THIRD, VALUE_AND_TANGENT, Form
 from .partials import Derivative, Partial, Times, gradients_at
 
+_WITH_FORMULA = f"add a formula to its entry in {TABLE}"
 _INSTEAD = f"add `differentiable` to its entry in src/operators.h, or a formula to its entry in {TABLE}"
 
 
@@ -51,6 +52,9 @@ def register(form: Form) -> None:
         derivative.derivative(form.op, **dict[str, Any](promises.derivative), node=promises.node)
         return
     if form.of_row:
+        if promises.formula and ("gradients",) not in form.family:
+            derivative.derivative(form.op, formula=promises.formula, node=promises.node)
+            return
         row_derivatives.register(form)
         return
     value_and_tangent = form.family.get(VALUE_AND_TANGENT)
@@ -61,7 +65,8 @@ def register(form: Form) -> None:
     dual = None
     if value_and_tangent and not form.role:
         dual = dual_of(form, value_and_tangent, compiled=not made.is_compiled)
-    instead = promises.instead or (None if form.tensor_numbers else _INSTEAD)
+    advice = _WITH_FORMULA if len(form.family) > 1 else _INSTEAD  # the tensor may have a dtype of its own
+    instead = promises.instead or (None if form.tensor_numbers else advice)
     recording.register(form.op, made.rule(dual, promises.node, instead), form)
 
 
