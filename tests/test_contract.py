@@ -253,6 +253,12 @@ def test_many_dimensions(device):
     torch.testing.assert_close(ops.mymuladd(a, b, 0.5), a * b + 0.5)
     wide = torch.randn([1] * 70 + [3], device=device)
     assert torch.equal(ops.mymul(wide, wide).flatten(), wide.flatten() ** 2)  # ATen stops at 64 dimensions
+    for x in (wide, wide.to("meta")):
+        assert ops.mymuladd.Tensor(x, x, x).shape == wide.shape
+        with pytest.raises(
+            RuntimeError, match="mymuladd: tensors of more than 64 dimensions are not broadcast, got 71"
+        ):
+            ops.mymuladd.Tensor(x, x, x[0])
 
 
 def _free_memory(device):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .. import _C
 from . import rows
-from .operator import SIXTEEN_BITS, Form
+from .operator import MOST_DIMS, SIXTEEN_BITS, Form
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -176,7 +176,10 @@ def _broadcast(form: Form, args: tuple[Any, ...]) -> list[Any]:
         got = listed("and", [list(x.shape) for x in form.given(args).values()])
         return f"{form.name}: {listed('and', shapes)} must have shapes that broadcast, got {got}"
 
-    result: list[Any] = [1] * max(map(len, shapes.values()))
+    dims = max(map(len, shapes.values()))
+    if dims > MOST_DIMS and not all(is_shape(shape, shapes[form.first]) for shape in shapes.values()):
+        raise RuntimeError(f"{form.name}: tensors of more than {MOST_DIMS} dimensions are not broadcast, got {dims}")
+    result: list[Any] = [1] * dims
     for shape in shapes.values():
         for place, size in enumerate(shape, len(result) - len(shape)):
             if _is(result[place], 1):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from . import contract, unsupported
 from . import torch_private as private
-from ._library import implement, refusing
-from .operator import Form, as_tuple
+from ._library import implement
+from .operator import Form, as_tuple, named
 
 
 def register(form: Form) -> None:
@@ -50,13 +50,15 @@ def register(form: Form) -> None:
         return of_results if isinstance(result, tuple) else of_results[0]
 
     refuse = private.JAGGED.refusal(form.name)
-    if form.of_row:
-        refuse = refusing(form.name, "an operator over rows takes no nested tensor; call it on x.values()")
-    if refuse:
+    if refuse or form.of_row:
 
         def refuse_nested(*args: Any, **kwargs: Any) -> None:
             unsupported.check(form, args, kwargs)
-            refuse()
+            if refuse:
+                refuse()
+            each = named(form.op, args, kwargs).items()
+            x = next(x_name for x_name, x in each if isinstance(x, Tensor) and x.is_nested)
+            raise RuntimeError(f"{form.name}: an operator over rows takes no nested tensor; call it on {x}.values()")
 
         implement(form.op, refuse_nested, "AutogradNestedTensor")
     else:

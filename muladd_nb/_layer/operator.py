@@ -18,6 +18,7 @@ __all__ = ["Elementwise", "Form"]
 
 TABLE = f"{namespace}/_operators.py"
 
+MOST_DIMS = 64  # kMaxDims of strided.h
 SIXTEEN_BITS = (torch.float16, torch.bfloat16)  # kernels compute them in float
 
 # The roles of derivatives that do not name the arguments that they differentiate by.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .operator import Form, complete
+from .operator import MOST_DIMS, Form, complete
 
 
 def are_of_row(form: Form, args: Sequence[Any]) -> dict[str, bool]:
@@ -38,6 +38,10 @@ def most_dims(form: Form, args: Sequence[Any]) -> int:
 
 def first_reduced(form: Form, args: Sequence[Any]) -> int:
     """Return which dimension is the first that is reduced, counted from the end: 1 is the last one."""
+    for name, x in form.given(args).items():
+        if len(x.shape) >= MOST_DIMS:
+            must = f"{name} must have fewer than {MOST_DIMS} dimensions"
+            raise RuntimeError(f"{form.name}: {must}, got {len(x.shape)}")
     dims = most_dims(form, args)
     if dims == 0:
         raise RuntimeError(f"{form.name}: {form.first} must have a dimension to reduce, got shape []")

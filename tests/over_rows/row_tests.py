@@ -434,6 +434,20 @@ def test_a_large_common_mean_is_no_loss():
     assert (error <= torch.finfo(torch.float32).eps * expected).all()
 
 
+@pytest.mark.parametrize("where", ["cpu", "meta"])
+def test_more_than_63_dimensions_are_refused(where):
+    x = torch.ones([1] * 60 + [2, 1, 3], device=where)
+    assert ops.softmax(x).shape == x.shape
+    with pytest.raises(RuntimeError, match="^softmax: x must have fewer than 64 dimensions, got 64$"):
+        ops.softmax(x[None])
+
+
+def test_the_nested_tensor_that_is_refused_is_named():
+    x, nested = normal(5, 4), torch.nested.nested_tensor_from_jagged(torch.arange(5) % 4, torch.tensor([0, 2, 5]))
+    with pytest.raises(RuntimeError, match=r"^cross_entropy: .* takes no nested tensor; call it on label\.values\(\)$"):
+        ops.cross_entropy(x, nested)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("n", [1, 7, 1000, 5000])
 @pytest.mark.parametrize("value", [0.1, 1000.1, -7e20])
