@@ -56,9 +56,10 @@ def register(form: Form) -> None:
             unsupported.check(form, args, kwargs)
             if refuse:
                 refuse()
-            each = named(form.op, args, kwargs).items()
-            x = next(x_name for x_name, x in each if isinstance(x, Tensor) and x.is_nested)
-            raise RuntimeError(f"{form.name}: an operator over rows takes no nested tensor; call it on {x}.values()")
+            given = named(form.op, args, kwargs)
+            nested = next(name for name, x in given.items() if isinstance(x, Tensor) and x.is_nested)
+            instead = f"call it on {nested}.values()"
+            raise RuntimeError(f"{form.name}: an operator over rows takes no nested tensor; {instead}")
 
         implement(form.op, refuse_nested, "AutogradNestedTensor")
     else:

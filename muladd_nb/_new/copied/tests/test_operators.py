@@ -320,8 +320,8 @@ def test_writes_that_are_refused(case, device):
                 pass  # an earlier check refuses different dtypes
             elif case.kernel or case.names[other] in case.written:
                 message = ".* is written to and must share no memory with "
-                if args[other].numel() >= x.numel():  # over rows their shapes may differ
-                    refused(message, place, lambda given, other=other, x=x: given[other].view(-1)[: x.numel()].view_as(x))
+                if args[other].numel() >= (n := x.numel()):  # over rows their shapes may differ
+                    refused(message, place, lambda given, j=other, n=n, x=x: given[j].view(-1)[:n].view_as(x))
             else:  # it may be the same tensor: each element is read before it is written
                 refused(f"{name} must be .* itself or share no memory with it", place, partial(overlapping, other))
             in_dims = tuple(0 if i == other else None for i in range(len(args)))
