@@ -161,7 +161,7 @@ def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[t
         f"-idirafter{headers}/stubs",
         f"-I{sysconfig.get_path('include')}",
         # After the system's: an extension may have an assert.h, which <cassert> must not include.
-        *(f"{option}{folder}" for option in ("-iquote", "-idirafter") for folder in folders),
+        *(f"-{'iquote' if hides_system(folder) else 'idirafter'}{folder}" for folder in folders),
     ]
     command += [f"-I{folder}" for folder in ("/usr/local/cuda/include",) if Path(folder).is_dir()]
     output = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False).stderr
@@ -189,6 +189,11 @@ def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[t
     if pending:
         found.append((*last, pending))  # it belongs to the instance of a template in the last error
     return found
+
+
+def hides_system(folder: Path) -> bool:
+    """Tell whether a folder has a header named as one of the system's: it is meant by "" then, and the other by <>."""
+    return any((Path("/usr/include") / path.name).exists() for path in folder.glob("*.h"))
 
 
 def _is_for_cpu(path: Path, root: Path) -> bool:
