@@ -247,6 +247,18 @@ def found(tmp_path, capsys, *options, **files):
             "f",
             "follows",
         ),
+        ("void f(at::Tensor x) { x.narrow(0, 1, 2) = 1; }", "x[i] = y", "none"),
+        ("void g(torch::Library& m);\nvoid f(int m) { g(m); }", "g", "follows"),
+        ("void f(std::map<int, at::Tensor> m) { for (auto& x : m) x.second.to(1); }", "x.to()", "mechanical"),
+        ("void f(std::map<int, at::Tensor> m) { for (auto& [k, v] : m) v.to(1); }", "x.to()", "mechanical"),
+        ("void f(std::map<int, at::Tensor> m) { m.find(1)->second.to(1); m[1] + 1; }", "x + y", "none"),
+        ("void f(std::map<int, at::Tensor> m) { m.find(1)->second.to(1); }", "x.to()", "mechanical"),
+        ("void f() { std::make_pair(1, at::ones(1)).second.to(1); }", "x.to()", "mechanical"),
+        ("void f(std::vector<at::Tensor> v) { for (auto i = v.begin();;) i->to(1); }", "x.to()", "mechanical"),
+        ("void f(THPObjectPtr x);", "THPObjectPtr", "none"),
+        ("struct A : LinearPackedParamsBase {};", "LinearPackedParamsBase", "none"),
+        ("using namespace at::native;\nint a[max_dim];", "at::native::max_dim", "none"),
+        ("SPACE { namespace {\nat::TensorOptions x; } }", "at::TensorOptions", "decision"),
         (
             "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
             "at::Scalar",
@@ -296,6 +308,8 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "#if A\nvoid f(int x) {}\n#else\nvoid f(int x) {}\n#endif\nvoid g(A x) {}\nvoid g(B x) {}",
         "void f(int x) {}\nvoid f(int* x) {}\nint A::g(int x) {}\nint B::g(int x) {}\nint A::h() {}\nint A::h()const{}",
         "using namespace std;\nusing namespace torch;\nvoid f() { uniform_int_distribution<int> d; }",
+        "struct PyA {};\nPyA f();\ntemplate <class PyClass> PyClass g(PyClass x) { return x; }",
+        'void f() { torch::stable::Device("cpu").type(); }',
     ],
 )
 def test_it_is_not_fooled(code, tmp_path, capsys):
@@ -337,6 +351,12 @@ def test_a_using_declaration_before_the_namespace_of_the_extension_is_named(tmp_
     assert found(tmp_path, capsys, a_DOT_h=using + own)[0] == {(1, using.rstrip(";\n"), "decision")}
 
 
+def test_an_error_under_a_condition_that_no_longer_holds_follows(tmp_path, capsys):
+    code = "#if A\n#error a\n#elif !AT_PARALLEL_OPENMP\n#if B\n# error b\n#endif\n#endif\n"
+    findings, _ = found(tmp_path, capsys, a_DOT_cpp=code)
+    assert findings == {(3, "!AT_PARALLEL_OPENMP", "decision"), (5, "#error", "follows")}
+
+
 def test_what_a_pragma_calls_is_named(tmp_path, capsys):
     code = "void f() {\n#pragma omp parallel num_threads(at::get_num_threads())\n  { g(); }\n}\n"
     assert found(tmp_path, capsys, a_DOT_cpp=code)[0] == {(2, "at::get_num_threads", "decision")}
@@ -369,6 +389,7 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "x.narrow(0, 0, 1);",
             "[&](torch::stable::Tensor self_) { return torch::stable::narrow(self_, 0, 0, 1); }(x);",
         ),
+        ("at::Tensor* p = &y; g(p[0], p + 1);", "torch::stable::Tensor* p = &y; g(p[0], p + 1);"),
         ('#define I(f) m.impl("a", &f)', '#define I(f) m.impl("a", TORCH_BOX(&f))'),
         ("using namespace c10;\nDeviceType d = load(float(1));", "c10::DeviceType d = load(float(1));"),
         ('m.impl("a", &f<1, 2>);', 'm.impl("a", TORCH_BOX((&f<1, 2>)));'),
@@ -449,6 +470,7 @@ def test_an_error_may_be_at_the_end_of_a_declaration(tmp_path, capsys):
         ("void f() { AT_CUDA_CHECK(g()); }", "cuda_runtime.h"),
         ("void f() { cudaLaunchKernel(); }", "cuda_runtime.h"),
         ("cublasHandle_t f();", "cublas_v2.h"),
+        ("cudnnDataType_t f();", "cudnn.h"),
         ("hipStream_t f();", "hip/hip_runtime.h"),
         ("using namespace std::chrono;", "chrono"),
         ("#ifdef A\n#include <map>\n#endif\nstd::map<int, int> m;", "map>\n#ifdef A\n#include <map"),
@@ -562,6 +584,18 @@ def test_code_may_be_nested_deeply_as_generated_code_is(tmp_path, capsys, monkey
     monkeypatch.setattr(Reader, "read", lambda self: self.read())
     assert port(tmp_path, a_DOT_cpp=deep) == 2
     assert "a.cpp: its code is nested too deeply; leave it out" in capsys.readouterr().err
+
+
+def test_a_field_has_the_type_that_the_nearest_file_says(tmp_path, capsys):
+    files = {"a_DOT_h": "struct A { at::Tensor x; };\n", "b_DOT_h": "struct B { int x; };\n"}
+    code = '#include "a.h"\nvoid f(A a) { a.x.to(1); }\n'
+    assert (2, "x.to()", "mechanical") in found(tmp_path, capsys, c_DOT_cpp=code, **files)[0]
+
+
+def test_an_error_does_not_spread_to_what_only_has_the_same_name(tmp_path, capsys):
+    method = "struct A {\nA g();\nA(int x) : y(at::cumsum(x)) {}\n};\nvoid f(A a) {\na.g();\n}\n"
+    findings, _ = found(tmp_path, capsys, a_DOT_cpp=f"int g(at::Scalar& x) {{ return 1; }}\n{method}")
+    assert {(line, how) for line, _, how in findings} == {(1, "decision"), (4, "none")}
 
 
 def test_what_cannot_be_parsed_is_left_alone(tmp_path, capsys):

@@ -124,7 +124,7 @@ class Calls(Operators):
         elif field.type == "field_identifier":
             self.walk(field)
             if self.project.named["method", name] and name not in WORDS["common"]:
-                self.follow(field, name, self.broken.get(name, ""))
+                self.follow(field, name, self.broken.get(f".{name}", ""))
         self.walk(this, *word.template)
 
     def is_of_tensor(self, of: str, word: Word, function: Node) -> bool:
@@ -188,13 +188,14 @@ class Calls(Operators):
     on_unary_expression = on_binary_expression
 
     def on_assignment_expression(self, node: Node) -> None:
-        """Find x[i] = y, and options that are assigned to after their declaration."""
+        """Find x[i] = y and x.f() = y, and options that are assigned to after their declaration."""
         left, name = part(node, "left"), self.text(part(node, "left"))
         is_same = self.text(part(node, "right")).startswith(f"{name}.contiguous(")
         for other, variable in () if is_same else (item for scope in self.scopes for item in scope.items()):
             if variable.options and name in re.findall(r"\w+", f"{other} {self.text(variable.options)}"):
                 variable.options = None  # these options are in the variable, or made from it
-        if left.type == "subscript_expression" and self.type_of(part(left, "argument")) == "Tensor":
+        slices = {"subscript_expression": left, "call_expression": part(left, "function")}
+        if self.type_of(part(slices.get(left.type, EMPTY), "argument")) == "Tensor":
             self.tell(left, "x[i] = y", ("operator", "[]="))
             self.done.add(left.id)
         self.on_binary_expression(node)

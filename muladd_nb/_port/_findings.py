@@ -40,7 +40,11 @@ class Finding:
 
 @dataclasses.dataclass(eq=False)
 class Findings:
-    """The findings and the edits of one file. ``broken`` has the names whose type the stable ABI lacks."""
+    """The findings and the edits of one file.
+
+    ``broken`` has the names whose type the stable ABI lacks. A member is there twice: its class writes ``x``, others
+    ``a.x``, and that is ``.x`` here.
+    """
 
     source: Source
     project: Project

@@ -16,6 +16,7 @@ from ._source import EMPTY, ROOTS, Node, Path, above, part
 from ._table import ATEN, NAMES, ROWS, Row
 
 MACRO = re.compile(r"(TORCH|AT|C10D?|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
+GLOBAL = re.compile(r"THC?[A-Z][a-z]|\w+PackedParamsBase$")  # such as THFloatBlas_gemm, which are in no namespace
 END_OF_LINE = re.compile(rb"(?:\(\))?[ \t]*(?://.*)?\r?\n")
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
 
@@ -237,13 +238,13 @@ class Names(Findings):
         origin = variable.origin if is_variable else next(filter(None, broken), "")
         if len(words) == 1 and self.is_macro(self.text(node)):  # it has no arguments, or was not parsed as a call
             self.read_macro(node, [])
-        elif name.startswith("THPVariable_") or (name.startswith("PyInit_") and not self.limited):
-            self.tell(node, name, ("name", name.partition("_")[0]))
+        elif re.match("THP[A-Z]", name) or (name.startswith("PyInit_") and not self.limited):
+            self.tell(node, name, ("name", name[:3] if name[0] == "T" else "PyInit"))
         elif origin:
             self.follow(node, name, origin)
-        elif re.match("_?Py[A-Z_]", name) and not self.has_python:
+        elif re.match("_?Py[A-Z_]", name) and not (self.has_python or is_variable or self.is_declared(name)):
             self.tell(node, name, ("name", "Python.h"))
-        elif re.match("THC?[A-Z][a-z]", name) and not self.is_declared(name):  # of TH.h, such as THFloatBlas_gemm
+        elif GLOBAL.match(name) and not self.is_declared(name):
             self.tell(node, name, ("name", "*"))
         elif not is_variable:
             whole = "::".join(word.text for word in words)
@@ -287,7 +288,8 @@ class Names(Findings):
                 self.findings[-1].end_line += 1  # the macro ends a statement, so an error may be at what follows
         if text not in NAMES and (row is None or row.how == "none") and not self.in_function(whole):
             # The macro may declare its arguments.
-            self.newly_broken |= {self.text(x): self.findings[-1].where for x in inner if x.type == "identifier"}
+            names = (self.text(x) for x in inner if x.type == "identifier")
+            self.newly_broken |= {x: self.findings[-1].where for name in names for x in (name, f".{name}")}
 
     def in_function(self, node: Node) -> bool:
         return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))

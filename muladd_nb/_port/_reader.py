@@ -14,7 +14,7 @@ from ._findings import OPTIONAL, Finding
 from ._names import Variable
 from ._source import EMPTY, HEADER, ROOTS, Node, above, innermost, named, part
 from ._table import NAMES, ROWS, WORDS
-from ._types import TUPLE
+from ._types import PAIR, TUPLE
 
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
 BOM = b"\xef\xbb\xbf"  # UTF-8's byte order mark, with which a file may begin
@@ -53,9 +53,18 @@ class Reader(Calls):
     on_qualified_identifier = on_type_identifier = on_template_type = on_template_function = on_identifier
     on_primitive_type = on_identifier  # such as int64_t, which has a header although the grammar knows it
 
+    def on_ERROR(self, node: Node) -> None:
+        """Join the words of each name: the parser does not do that where it gives up."""
+        rest = [*node.children]
+        while rest:
+            first = last = rest.pop(0)
+            while [x.type for x in rest[:2]] == ["::", "identifier"]:
+                _, last, *rest = rest
+            self.walk(first if first == last else self.source.parsed(first.start_byte, last.end_byte))
+
     def on_field_identifier(self, node: Node) -> None:
         if self.project.named["field", name := self.text(node)]:
-            self.follow(node, name, self.broken.get(name, ""))
+            self.follow(node, name, self.broken.get(f".{name}", ""))
 
     def on_preproc_include(self, node: Node) -> None:
         pass  # it is read at the end
@@ -73,6 +82,13 @@ class Reader(Calls):
                 self.need(name, child)
 
     on_preproc_ifdef = on_preproc_elif = on_preproc_if
+
+    def on_preproc_call(self, node: Node) -> None:
+        """Find an #error under a condition that no longer holds."""
+        around = {self.source.line(up.start_byte) for up in above(node)}
+        origins = [x.where for x in self.findings if x.kind == "condition" and x.line in around]
+        if origins and re.match(r"#\s*error", self.text(node)):
+            self.follow(node, "#error", origins[-1])
 
     def on_compound_statement(self, node: Node) -> None:
         with self.scope():
@@ -127,9 +143,11 @@ class Reader(Calls):
 
     def breaks(self, name: Node, bad: Finding) -> None:
         """Record that a name outside of functions does not get declared, because of a finding."""
-        word = self.text(name).split("<")[0]
+        word, around = self.text(name).split("<")[0], {up.type for up in above(name)}
         if name is not EMPTY and not self.in_function(name) and word not in self.broken:
             self.newly_broken.setdefault(word, bad.where)
+            if around & {"field_declaration_list", "qualified_identifier"}:  # for x.name and x.name()
+                self.newly_broken.setdefault(f".{word}", bad.where)
 
     def on_class_specifier(self, node: Node, variables: dict[str, Variable] | None = None) -> None:
         """Read a head, then a body. If the stable ABI lacks something in the head, the names that it declares break."""
@@ -138,8 +156,10 @@ class Reader(Calls):
         with self.scope() as scope:
             scope |= variables or {}
             self.walk(*part(part(node, "name"), "arguments").children)
+            # What the initializers of a constructor lack is an error at their lines alone.
+            initial = next((x for x in node.children if x.type == "field_initializer_list"), body)
             for child in node.children:
-                if child == body and (bad := self.unsolved(before)):
+                if child == initial and (bad := self.unsolved(before)):
                     for variable in scope.values():
                         variable.origin = variable.origin if variable.type == "bad" else bad.where
                     self.breaks(named(node), bad)
@@ -156,13 +176,17 @@ class Reader(Calls):
     def on_for_range_loop(self, node: Node) -> None:
         """Record the types of the variables of a loop."""
         names = re.findall(r"\w+", self.text(part(node, "declarator")))
-        element = "Tensor" if self.type_of(part(node, "right")) in ("Tensor", "Tensor[]") else ""
-        of = (self.type_of_type(part(node, "type")) or element) if len(names) == 1 else ""
+        right = self.type_of(part(node, "right"))
+        element = right.removeprefix("Dict") if right.startswith("Dict") else self.part_of(right, "[]", "")
+        pair = PAIR.match(element)
+        types = [self.type_of_type(part(node, "type")) or element] if len(names) == 1 else pair.groups() if pair else ()
         constant = any(self.text(x) == "const" for x in node.children)
         bad = self.walk(part(node, "type"))
         self.done.add(part(node, "type").id)
         origin = bad.where if bad else ""
-        self.on_class_specifier(node, {name: Variable("bad" if bad else of, origin, constant) for name in names})
+        typed = dict(zip(names, types, strict=False))
+        variables = {x: Variable("bad" if bad else typed.get(x, ""), origin, constant) for x in names}
+        self.on_class_specifier(node, variables)
         block = next((up for up in above(node) if up.type == "compound_statement"), EMPTY)
         rest = [x for x in block.children if x.start_byte >= node.end_byte]
         for x in (*rest[:2], *rest[-1:]):  # compilers look for the rest of the loop there
@@ -229,15 +253,14 @@ class Reader(Calls):
         left = part(declarator, "declarator") if declarator.type == "init_declarator" else declarator
         inner = left.named_children[-1] if left.type == "reference_declarator" else left
         is_binding = inner.type == "structured_binding_declarator"
-        of, is_local, is_function = declared or self.type_of(value), node.type == "declaration", function is not EMPTY
+        of = self.declares(left, declared) or self.type_of(value)
+        is_local, is_function = node.type == "declaration", function is not EMPTY
         in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # in an #if or #else
         words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
         may_go = is_local and alone and not in_branch  # each branch of an #if may declare other options
         names = [self.text(x) for x in (inner.named_children if is_binding else [name] * (name is not EMPTY))]
         if is_binding:
             of = "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
-        elif left.type == "array_declarator" and of == "Tensor":
-            of = "Tensor[]"
         elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
             names = []
         elif of == "options" and may_go and names and self.read_options(value) is not None:
@@ -250,7 +273,13 @@ class Reader(Calls):
         for word in names:
             origin = scope[word].origin if in_branch and word in scope else ""
             scope[word] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
-        found = self.walk(declarator)
+        head = part(function, "parameters").named_children[:1]
+        first = self.walk(*head)
+        self.done |= {x.id for x in head}
+        found = self.walk(declarator) or first
+        if first and is_local and not self.in_function(name) and not self.text(head[0]).startswith("const"):
+            self.breaks(name, first)  # without T, f(T& x) declares a variable
+            scope |= {word: Variable("bad", first.where) for word in names}
         is_fixed = (
             declarator.type == "array_declarator" or "constexpr" in words or ("const" in words and declared == "int")
         )

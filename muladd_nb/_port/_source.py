@@ -89,22 +89,24 @@ class Source:
 
     def _parse_fragments(self, code: bytes, branches: list[tuple[int, int]], found: dict[str, list[Node]]) -> None:
         """Parse branches of #if, what follows #pragma, which may call a function, and the bodies of macros."""
-
-        def parsed(start: int, end: int) -> Node:
-            where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
-            return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(code).root_node
-
+        self._code = code
         alone = [*branches, *(node.byte_range for node in found["pragma"])]
-        self.fragments = [("", list[str](), parsed(*span)) for span in alone]  # a macro's name and parameters, or none
+        # A macro's name and parameters, or none.
+        self.fragments = [("", list[str](), self.parsed(*span)) for span in alone]
         self.pasted: set[tuple[str, int]] = set()  # macros, and which of their arguments are pasted into names
         for node in found["macro"]:
             parameters = [self.text(x) for x in part(node, "parameters").named_children]
             name, value = self.text(part(node, "name")), part(node, "value")
-            body = parsed(*value.byte_range)
+            body = self.parsed(*value.byte_range)
             self.fragments.append((name, parameters, body))
             self.names += [("macro", name, inner) for x in body.named_children[:1] for inner in x.named_children[:1]]
             pasted = re.findall(r"(\w+)\s*##|##\s*(\w+)", self.text(value))
             self.pasted |= {(name, i) for i, x in enumerate(parameters) if any(x in pair for pair in pasted)}
+
+    def parsed(self, start: int, end: int) -> Node:
+        """Parse a range of the file alone."""
+        where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
+        return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(self._code).root_node
 
     def around(self, node: Node) -> Path:
         """Return the namespace around a node."""

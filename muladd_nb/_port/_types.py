@@ -13,6 +13,8 @@ from ._names import UNKNOWN, Names
 from ._source import ROOTS, Node, Source, above, part
 from ._table import ATEN, RARE, ROWS, WORDS
 
+PAIR = re.compile(r"(?:Dict)?\((?P<first>[^()]+), (?P<second>.+)\)$")  # a pair, or the elements of a map
+ITERATORS = ("begin", "end", "cbegin", "cend", "rbegin", "rend", "find")
 LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
 ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
 TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # a tuple with a Tensor among its own elements
@@ -38,7 +40,10 @@ class Types(Names):
                 is_tensor = "Tensor" in sides and self.text(part(node, "operator")) not in ("<<", "&&", "||")
                 return "Tensor" if is_tensor else "other"
             case "field_expression":
-                fields = self.project.named["field", self.text(part(node, "field"))]
+                of, name = self.type_of(part(node, "argument")), self.text(part(node, "field"))
+                if name in ("first", "second") and (pair := PAIR.match(of)):
+                    return pair[name]
+                fields = self.project.named["field", name]
                 return self.agreed(fields) if fields or self.uses_torch else "other"
             case "call_expression":
                 return self.type_of_call(part(node, "function"), part(node, "arguments").named_children)
@@ -67,6 +72,8 @@ class Types(Names):
             of = of.removesuffix("?") if function.children[1].type == "->" else of
             if of == "(Tensor, ...)" and any(map(self.returns_parameter, declarations)):  # T get(), of Box<Tensor>
                 return "Tensor"
+            if name in ITERATORS and "Tensor" in of:
+                return f"{of.removesuffix('[]')}?" if of.endswith("[]") else of
             unknown = "" if "Tensor" in of or not of else "other"  # a method on tensors may return one of them
             return self.part_of(of, name, of if of in ("Tensor", "options") else unknown)
         inner = [self.type_of(x) for x in arguments]
@@ -75,7 +82,8 @@ class Types(Names):
             first, makes_tuple = next(iter(inner), ""), name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner
             cast = self.type_of_type(template[0]) if template else ""
             known = {"move": first, "forward": first, "declval": cast, "get": "Tensor" if TUPLE.match(first) else ""}
-            return known.get(name, "(Tensor, ...)" if makes_tuple else "other" if {*inner} <= {"other"} else "")
+            made = f"({', '.join(x or 'other' for x in inner)})" if makes_tuple else ""
+            return known.get(name, made or ("other" if {*inner} <= {"other"} else ""))
         if full[0] in ROOTS:
             is_tensor = full[:2] == ("torch", "stable") or name in ATEN or ("factory", name) in ROWS
             returned = "other" if WORDS["Tensor"].get(name) == "other" else "Tensor"
@@ -92,6 +100,8 @@ class Types(Names):
 
     def part_of(self, of: str, name: str, default: str) -> str:
         """Return the type that a method or an operator of a type returns."""
+        if name in ("[]", "at") and (pair := PAIR.match(of)):
+            return pair["second"]
         if name in ELEMENT and of.endswith(("[]", "?")):
             return of.removesuffix("?") if of.endswith("?") else of.removesuffix("[]")
         return WORDS[of].get(name, default)
@@ -113,10 +123,9 @@ class Types(Names):
             return self.stands_for("type", name)
         inner = [self.type_of_type(x) for x in words[-1].template]
         form = WORDS["template"].get(name, "(Tensor, ...)")
-        if "{}" in form and inner and not {"", "other"} & set(inner):
-            return form.format(", ".join(inner if form == "({})" else inner[:1]))
-        if "Tensor" in inner:
-            return "(Tensor, ...)" if form == "({})" else form.format("Tensor")
+        inner = inner[: 99 if form in ("({})", "(Tensor, ...)") else 2 if "Dict" in form else 1]
+        if "Tensor" in inner or (inner and "{}" in form and not {"", "other"} & set(inner)):
+            return form.format(", ".join(x or "other" for x in inner))
         return "" if any("Tensor" in x for x in inner) else "other"
 
     def stands_for(self, kind: str, name: str, files: Sequence[Source] = ()) -> str:
@@ -129,13 +138,18 @@ class Types(Names):
         return of
 
     def agreed(self, declarations: Sequence[tuple[Source, Node]]) -> str:
-        """Return the type that all declarations of a name have, those in this file first, or "" if they differ."""
-        found = set[str]()
-        for source, node in [x for x in declarations if x[0] is self.source] or declarations:
+        """Return the type that all declarations of a name have, the nearest first, or "" if they differ."""
+        found, here = set[str](), [x for x in declarations if x[0] is self.source]
+        for source, node in here or [x for x in declarations if x[0] in self.visible] or declarations:
             of = self.in_file(source).type_of_type(part(node, "type"))
-            found.add("Tensor[]" if of == "Tensor" and part(node, "declarator").type == "array_declarator" else of)
+            found.add(self.declares(part(node, "declarator"), of))
         plain = found and all(found) and not any(map(TORCHS.search, found))  # the types differ, but none is torch's
         return found.pop() if len(found) == 1 else "other" if plain else ""
+
+    def declares(self, declarator: Node, of: str) -> str:
+        """Return the type that a declarator makes from another one: an array or a pointer."""
+        shapes = {"array_declarator": "Tensor[]", "pointer_declarator": "Tensor?"}
+        return shapes.get(declarator.type, of) if of == "Tensor" else of
 
     def in_file(self, source: Source) -> Types:
         """Return an object that resolves the names of another file of the project."""
