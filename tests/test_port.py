@@ -377,8 +377,10 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "const torch::stable::accelerator::DeviceGuard g(x.get_device_index());",
         ),
         ("at::TensorList l = {y}; g(l.vec());", "std::vector<torch::stable::Tensor> l = {y}; g(l);"),
-        ("y.fill_(/* none */ 0);", "/* none */ torch::stable::fill_(y, 0);"),
-        ("y.fill_(// none\n0);", "torch::stable::fill_(y, 0);"),
+        ("y.fill_(/* none */ 0);", "torch::stable::fill_(y, /* none */ 0);"),
+        ("y.fill_(// none\n0);", "0);"),
+        ("y.fill_(0 /* none */);", "/* none */ torch::stable::fill_(y, 0);"),
+        ("y.narrow(/*dim=*/0, /*start=*/1, 2);", "torch::stable::narrow(y, /*dim=*/0, /*start=*/1, 2);"),
         ("o->data_ptr<int>(); o->contiguous();", "o->mutable_data_ptr<int>(); torch::stable::contiguous(*o);"),
         (
             "x[0].copy_(y); y.copy_(x);",

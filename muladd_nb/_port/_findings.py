@@ -144,12 +144,20 @@ def fill(
     to: str, *, inner: Nodes = (), template: Nodes = (), this: Node = EMPTY, options: Sequence[Piece] = ()
 ) -> list[Piece]:
     """Return the pieces of the table's code, with the arguments of a call inserted."""
-    every: list[Piece] = [(inner[0].start_byte, inner[-1].end_byte)] if inner else []
+    ranges = [(with_comments(argument), argument.end_byte) for argument in inner]
+    every: list[Piece] = [(ranges[0][0], ranges[-1][1])] if inner else []
     values = {"$*": every, "$,*": [b", ", *every] if every else [], "$options": options, "$self": [this.byte_range]}
-    values |= {f"${i}": [argument.byte_range] for i, argument in enumerate(inner, 1)}
+    values |= {f"${i}": [where] for i, where in enumerate(ranges, 1)}
     values |= {f"$T{i}": [argument.byte_range] for i, argument in enumerate(template, 1)}
     words = re.split(r"(\$self|\$options|\$,\*|\$\*|\$T\d|\$\d)", to)
     return [piece for word in words for piece in values.get(word, [word.encode()])]
+
+
+def with_comments(node: Node) -> int:
+    """Return where the comments directly before a node begin, or the node."""
+    while node.prev_sibling is not None and node.prev_sibling.type == "comment":
+        node = node.prev_sibling
+    return node.start_byte
 
 
 def rewritten(data: bytes, edits: list[Edit], torch: bytes) -> bytes:
