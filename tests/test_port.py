@@ -259,6 +259,10 @@ def found(tmp_path, capsys, *options, **files):
         ("struct A : LinearPackedParamsBase {};", "LinearPackedParamsBase", "none"),
         ("using namespace at::native;\nint a[max_dim];", "at::native::max_dim", "none"),
         ("SPACE { namespace {\nat::TensorOptions x; } }", "at::TensorOptions", "decision"),
+        ("namespace at { void f() { DispatchKeySet k; maybe_wrap_dims(g); } }", "at::DispatchKeySet", "none"),
+        ("namespace at { void f() { maybe_wrap_dims(g); } }", "at::maybe_wrap_dims", "none"),
+        ("using F = decltype(ATEN_FN(add));", "ATEN_FN", "none"),
+        ("auto f(c10::complex<float> x) { return std::conj(x); }", "std::conj", "decision"),
         (
             "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
             "at::Scalar",
@@ -310,6 +314,8 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "using namespace std;\nusing namespace torch;\nvoid f() { uniform_int_distribution<int> d; }",
         "struct PyA {};\nPyA f();\ntemplate <class PyClass> PyClass g(PyClass x) { return x; }",
         'void f() { torch::stable::Device("cpu").type(); }',
+        "using namespace at;\nvoid f(int x) { maybe_wrap_dims(x); }",
+        "auto f(std::complex<float> x) { return std::conj(x); }",
     ],
 )
 def test_it_is_not_fooled(code, tmp_path, capsys):
@@ -377,6 +383,7 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "const torch::stable::accelerator::DeviceGuard g(x.get_device_index());",
         ),
         ("at::TensorList l = {y}; g(l.vec());", "std::vector<torch::stable::Tensor> l = {y}; g(l);"),
+        ("g(x.type().device_type());", "g(x.device().type());"),
         ("y.fill_(/* none */ 0);", "torch::stable::fill_(y, /* none */ 0);"),
         ("y.fill_(// none\n0);", "0);"),
         ("y.fill_(0 /* none */);", "/* none */ torch::stable::fill_(y, 0);"),

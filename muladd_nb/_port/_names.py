@@ -15,7 +15,7 @@ from ._findings import Finding, Findings
 from ._source import EMPTY, ROOTS, Node, Path, above, part
 from ._table import ATEN, NAMES, ROWS, Row
 
-MACRO = re.compile(r"(TORCH|AT|C10D?|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
+MACRO = re.compile(r"(TORCH|AT|ATEN|C10D?|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
 GLOBAL = re.compile(r"THC?[A-Z][a-z]|\w+PackedParamsBase$")  # such as THFloatBlas_gemm, which are in no namespace
 END_OF_LINE = re.compile(rb"(?:\(\))?[ \t]*(?://.*)?\r?\n")
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
@@ -140,7 +140,8 @@ class Names(Findings):
     def is_in_header(self, path: Path, names: Path) -> bool:
         """Tell whether torch's headers declare a name in a namespace, and the extension does not, not even as a method.
 
-        Names like at::min do not count: without a prefix, such a name is more likely to be another library's.
+        Names like at::min do not count: without a prefix, such a name is more likely to be another library's. Those of
+        several words do if the extension opens the namespace.
         """
         name, torchs = names[0], table.torchs()
         kinds, around = ("namespace", "type", "function", "field", "variable"), self.project.around[self.source]
@@ -148,7 +149,8 @@ class Names(Findings):
             return False
         if len(names) > 1 and "::".join((*path, name)) in torchs:  # a namespace in it
             return True
-        return (len(path) > 1 or re.match("k?[A-Z]", name) is not None) and name in torchs.get("::".join(path), ())
+        own = "k?[A-Z]|[a-z]+_[a-z]" if path in self.inside else "k?[A-Z]"
+        return (len(path) > 1 or re.match(own, name) is not None) and name in torchs.get("::".join(path), ())
 
     def is_declared(self, name: str) -> bool:
         """Tell whether the extension declares a name that is visible here."""
@@ -164,6 +166,8 @@ class Names(Findings):
             self.read_broken(node, words)
         elif full[0] == "std":
             self.need_header("std", full[-1] if len(full) < 3 else full[1], node)
+            if ("complex", full[-1]) in ROWS and re.search(rb"c10::complex|COMPLEX", self.source.data):
+                self.tell(node, whole, ("complex", full[-1]))
         elif full[0] == "pybind11":
             self.tell(node, whole, ("name", "pybind11"))
         elif whole.startswith(("torch::stable::", "torch::headeronly::")):

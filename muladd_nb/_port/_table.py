@@ -80,7 +80,8 @@ def find(kind: str, what: str, count: int | None, template: int, target: str) ->
 
 # The start of a namespace or a declaration. torch's headers are formatted so that these are at the start of a line.
 _DECLARES = re.compile(
-    r"""^(?:namespace\ ([\w:]+)\ {|(?:class|struct|union|enum(?:\ class)?)(?:\ [A-Z]\w*)?\ (\w+)(?=\ [:{])
+    r"""^(?:namespace\ ([\w:]+)\ {
+    |(?:class|struct|union|enum(?:\ class)?)(?:\ [A-Z]\w*|\ /\*.*?\*/)?\ (?!final)(\w+)(?=\s+(?:[:{]|final))
     |using\ (\w+)\ =|using\ [\w:]+::(\w+);|constexpr\ [\w:]+\ (\w+)\ =|(?:[\w:<>,&*]+\ )+[&*]*(\w+)\()""",
     re.MULTILINE | re.VERBOSE,
 )
