@@ -255,6 +255,7 @@ def found(tmp_path, capsys, *options, **files):
         ("void f(std::map<int, at::Tensor> m) { m.find(1)->second.to(1); }", "x.to()", "mechanical"),
         ("void f() { std::make_pair(1, at::ones(1)).second.to(1); }", "x.to()", "mechanical"),
         ("void f(std::vector<at::Tensor> v) { for (auto i = v.begin();;) i->to(1); }", "x.to()", "mechanical"),
+        ("void f(std::function<at::Tensor(int)> g) { g(1).to(1); }", "x.to()", "mechanical"),
         ("void f(THPObjectPtr x);", "THPObjectPtr", "none"),
         ("struct A : LinearPackedParamsBase {};", "LinearPackedParamsBase", "none"),
         ("using namespace at::native;\nint a[max_dim];", "at::native::max_dim", "none"),
@@ -314,6 +315,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "using namespace std;\nusing namespace torch;\nvoid f() { uniform_int_distribution<int> d; }",
         "struct PyA {};\nPyA f();\ntemplate <class PyClass> PyClass g(PyClass x) { return x; }",
         'void f() { torch::stable::Device("cpu").type(); }',
+        "enum DeviceType { A };\nvoid f(std::ostream& s, DeviceType t) { s << t; }",
         "using namespace at;\nvoid f(int x) { maybe_wrap_dims(x); }",
         "auto f(std::complex<float> x) { return std::conj(x); }",
     ],
@@ -599,6 +601,12 @@ def test_a_field_has_the_type_that_the_nearest_file_says(tmp_path, capsys):
     files = {"a_DOT_h": "struct A { at::Tensor x; };\n", "b_DOT_h": "struct B { int x; };\n"}
     code = '#include "a.h"\nvoid f(A a) { a.x.to(1); }\n'
     assert (2, "x.to()", "mechanical") in found(tmp_path, capsys, c_DOT_cpp=code, **files)[0]
+
+
+def test_a_type_of_the_extension_is_not_torchs_in_other_files(tmp_path, capsys):
+    head = "namespace a { enum DeviceType { B }; struct C { DeviceType g(); }; }\n"
+    code = '#include "a.h"\nvoid f(std::ostream& s, a::C* c) { s << c->g(); }\n'
+    assert found(tmp_path, capsys, a_DOT_h=head, b_DOT_cpp=code)[0] == set()
 
 
 def test_an_error_does_not_spread_to_what_only_has_the_same_name(tmp_path, capsys):

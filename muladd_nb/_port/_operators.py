@@ -140,7 +140,7 @@ class Operators(Types):
         text = self.text(function)
         for source, node in self.project.named["function", re.sub(r".*\(|[&\s)]", "", text).split("::")[-1]]:
             parameters = part(innermost(part(node, "declarator"))[1], "parameters").named_children
-            types = [self.in_file(source).type_of_type(part(x, "type")) for x in parameters]
+            types = [self.in_file(source, x).type_of_type(part(x, "type")) for x in parameters]
             if "sizes" in types or part(node, "declarator").type == "reference_declarator":
                 self.tell(function, text, ("library", "boxed"))
                 break

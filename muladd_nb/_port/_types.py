@@ -88,8 +88,9 @@ class Types(Names):
             is_tensor = full[:2] == ("torch", "stable") or name in ATEN or ("factory", name) in ROWS
             returned = "other" if WORDS["Tensor"].get(name) == "other" else "Tensor"
             return WORDS["function"].get(name, returned if is_tensor else "")
-        if self.variable(name) is not UNKNOWN:
-            return ""
+        if self.variable(name) is not UNKNOWN:  # a std::function, or a lambda
+            of = self.variable(name).type
+            return of.removesuffix("()") if of.endswith("()") else ""
         return self.agreed(declarations) if declarations else "Tensor" if "Tensor" in inner and name in RARE else ""
 
     def returns_parameter(self, declaration: tuple[Source, Node]) -> bool:
@@ -117,7 +118,7 @@ class Types(Names):
         name = full[-1] if full else words[-1].text
         if name in ("Tensor", "Variable", "TensorBase") and full:
             return "Tensor"
-        if name in WORDS["type"]:
+        if name in WORDS["type"] and (full or not self.is_declared(name)):
             return WORDS["type"][name]
         if self.project.named["type", name]:
             return self.stands_for("type", name)
@@ -132,7 +133,7 @@ class Types(Names):
         """Return the type that an alias stands for, or the type of the expression that a macro stands for."""
         found, of = self.project.named.pop((kind, name), []), ""  # popped: in using A = b::A, b::A is no alias
         for source, node in [x for x in found if x[0] in (files or (x[0],))][:1]:
-            there = self.in_file(source)
+            there = self.in_file(source, node)
             of = there.type_of(node) if kind == "macro" else there.type_of_type(part(node, "type"))
         self.project.named[kind, name] = found
         return of
@@ -141,7 +142,7 @@ class Types(Names):
         """Return the type that all declarations of a name have, the nearest first, or "" if they differ."""
         found, here = set[str](), [x for x in declarations if x[0] is self.source]
         for source, node in here or [x for x in declarations if x[0] in self.visible] or declarations:
-            of = self.in_file(source).type_of_type(part(node, "type"))
+            of = self.in_file(source, node).type_of_type(part(node, "type"))
             found.add(self.declares(part(node, "declarator"), of))
         plain = found and all(found) and not any(map(TORCHS.search, found))  # the types differ, but none is torch's
         return found.pop() if len(found) == 1 else "other" if plain else ""
@@ -151,6 +152,10 @@ class Types(Names):
         shapes = {"array_declarator": "Tensor[]", "pointer_declarator": "Tensor?"}
         return shapes.get(declarator.type, of) if of == "Tensor" else of
 
-    def in_file(self, source: Source) -> Types:
-        """Return an object that resolves the names of another file of the project."""
-        return self if source is self.source else Types(source, self.project, self.target)
+    def in_file(self, source: Source, node: Node) -> Types:
+        """Return an object that resolves the names at a node of another file of the project."""
+        if source is self.source:
+            return self
+        other = Types(source, self.project, self.target)
+        other.here = source.around(node)
+        return other
