@@ -262,6 +262,7 @@ def found(tmp_path, capsys, *options, **files):
         ("SPACE { namespace {\nat::TensorOptions x; } }", "at::TensorOptions", "decision"),
         ("namespace at { void f() { DispatchKeySet k; maybe_wrap_dims(g); } }", "at::DispatchKeySet", "none"),
         ("namespace at { void f() { maybe_wrap_dims(g); } }", "at::maybe_wrap_dims", "none"),
+        ("using namespace torch;\nvoid f() { manual_seed(1); }", "torch::manual_seed", "none"),
         ("using F = decltype(ATEN_FN(add));", "ATEN_FN", "none"),
         ("auto f(c10::complex<float> x) { return std::conj(x); }", "std::conj", "decision"),
         (
@@ -316,7 +317,6 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "struct PyA {};\nPyA f();\ntemplate <class PyClass> PyClass g(PyClass x) { return x; }",
         'void f() { torch::stable::Device("cpu").type(); }',
         "enum DeviceType { A };\nvoid f(std::ostream& s, DeviceType t) { s << t; }",
-        "using namespace at;\nvoid f(int x) { maybe_wrap_dims(x); }",
         "auto f(std::complex<float> x) { return std::conj(x); }",
     ],
 )

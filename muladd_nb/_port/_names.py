@@ -140,8 +140,7 @@ class Names(Findings):
     def is_in_header(self, path: Path, names: Path) -> bool:
         """Tell whether torch's headers declare a name in a namespace, and the extension does not, not even as a method.
 
-        Names like at::min do not count: without a prefix, such a name is more likely to be another library's. Those of
-        several words do if the extension opens the namespace.
+        Names like at::min do not count: without a prefix, such a name is more likely to be another library's.
         """
         name, torchs = names[0], table.torchs()
         kinds, around = ("namespace", "type", "function", "field", "variable"), self.project.around[self.source]
@@ -149,8 +148,8 @@ class Names(Findings):
             return False
         if len(names) > 1 and "::".join((*path, name)) in torchs:  # a namespace in it
             return True
-        own = "k?[A-Z]|[a-z]+_[a-z]" if path in self.inside else "k?[A-Z]"
-        return (len(path) > 1 or re.match(own, name) is not None) and name in torchs.get("::".join(path), ())
+        own = len(path) > 1 or re.match("k?[A-Z]|[a-z]+_[a-z]", name) is not None
+        return own and name in torchs.get("::".join(path), ())
 
     def is_declared(self, name: str) -> bool:
         """Tell whether the extension declares a name that is visible here."""

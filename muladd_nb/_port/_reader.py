@@ -142,12 +142,16 @@ class Reader(Calls):
     on_type_definition = on_alias_declaration
 
     def breaks(self, name: Node, bad: Finding) -> None:
-        """Record that a name outside of functions does not get declared, because of a finding."""
+        """Record that a name outside of functions does not get declared, because of a finding.
+
+        The definition of a::name declares nothing.
+        """
         word, around = self.text(name).split("<")[0], {up.type for up in above(name)}
-        if name is not EMPTY and not self.in_function(name) and word not in self.broken:
-            self.newly_broken.setdefault(word, bad.where)
-            if around & {"field_declaration_list", "qualified_identifier"}:  # for x.name and x.name()
-                self.newly_broken.setdefault(f".{word}", bad.where)
+        if name is EMPTY or "qualified_identifier" in around or self.in_function(name) or word in self.broken:
+            return
+        self.newly_broken.setdefault(word, bad.where)
+        if "field_declaration_list" in around:  # for x.name and x.name()
+            self.newly_broken.setdefault(f".{word}", bad.where)
 
     def on_class_specifier(self, node: Node, variables: dict[str, Variable] | None = None) -> None:
         """Read a head, then a body. If the stable ABI lacks something in the head, the names that it declares break."""
