@@ -843,9 +843,11 @@ def test_the_summary_names_the_lowest_torch_and_what_new_takes(tmp_path, capsys)
 
 def test_a_binding_is_told_its_schema(tmp_path, capsys):
     code = "typedef at::Tensor T;\nvoid f(T& x, const at::Tensor& y, std::vector<int64_t> z, float p);\n"
-    code += 'PYBIND11_MODULE(a, m) { m.def("f", &f); }\n'
+    code += 'PYBIND11_MODULE(a, m) { m.def("f", &f); }\nTORCH_LIBRARY(a, m) { m.def("g", [](T x) { return x; }); }\n'
     port(tmp_path, a_DOT_cpp=code)
-    assert 'm.def("f(Tensor(a!) x, Tensor y, int[] z, float p) -> ()")' in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert 'm.def("f(Tensor(a!) x, Tensor y, int[] z, float p) -> ()")' in told
+    assert 'm.def("g(...) -> ...")' in told
 
 
 def test_a_function_with_out_is_an_overload_and_one_with_other_arguments_is_there(tmp_path, capsys):

@@ -112,7 +112,7 @@ class Operators(Types):
             if self.target < "2.12":
                 self.tell(node, "m.def(schema, tags)", ("library", "def tags"))
         elif name == "def" and count == 2:
-            schema = literal if has_schema else self.schema_of(literal, inner[1]) or "None"
+            schema = literal if has_schema else self.schema_of(literal, inner[1]) or f"{literal}(...) -> ..."
             to = ROWS["library", "def"][0].to.replace("$schema", schema).replace("$name", literal.split("(")[0])
             self.tell(node, "m.def(name, f)", ("library", "def"), to=to)
         elif name != "def" and (name != "set_python_module" or self.target < "2.13"):
