@@ -253,6 +253,7 @@ def found(tmp_path, capsys, *options, **files):
         ("void f(std::map<int, at::Tensor> m) { for (auto& [k, v] : m) v.to(1); }", "x.to()", "mechanical"),
         ("void f(std::map<int, at::Tensor> m) { m.find(1)->second.to(1); m[1] + 1; }", "x + y", "none"),
         ("void f(std::map<int, at::Tensor> m) { m.find(1)->second.to(1); }", "x.to()", "mechanical"),
+        ("void f(std::vector<std::pair<int, at::Tensor>> v) { v.begin()->second.to(1); }", "x.to()", "mechanical"),
         ("void f() { std::make_pair(1, at::ones(1)).second.to(1); }", "x.to()", "mechanical"),
         ("void f(std::vector<at::Tensor> v) { for (auto i = v.begin();;) i->to(1); }", "x.to()", "mechanical"),
         ("void f(std::function<at::Tensor(int)> g) { g(1).to(1); }", "x.to()", "mechanical"),
@@ -578,6 +579,8 @@ def test_a_header_that_is_used_under_a_condition_is_included_if_the_machine_has_
     port(tmp_path, "--write", "--force", a_DOT_cpp="#include <ATen/ATen.h>\n#ifdef A\ncudaStream_t s;\n#endif\n")
     include = "#if __has_include(<cuda_runtime.h>)\n#include <cuda_runtime.h>\n#endif\n"
     assert include in (tmp_path / "a.cpp").read_text()
+    port(tmp_path, "--write", "--force", b_DOT_cpp="#include <hip/hip_runtime.h>\n#include <ATen/ATen.h>\ndim3 d;\n")
+    assert (tmp_path / "b.cpp").read_text() == "#include <hip/hip_runtime.h>\ndim3 d;\n"
 
 
 def test_what_cannot_be_parsed_is_said_and_its_names_are_found(tmp_path, capsys):

@@ -13,7 +13,7 @@ from ._names import UNKNOWN, Names
 from ._source import ROOTS, Node, Source, above, part
 from ._table import ATEN, RARE, ROWS, WORDS
 
-PAIR = re.compile(r"(?:Dict)?\((?P<first>[^()]+), (?P<second>.+)\)$")  # a pair, or the elements of a map
+PAIR = re.compile(r"(?:Dict)?\((?P<first>[^()]+), (?P<second>.+)\)\??$")  # a pair, or the elements of a map
 ITERATORS = ("begin", "end", "cbegin", "cend", "rbegin", "rend", "find")
 LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
 ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
