@@ -581,6 +581,9 @@ def test_a_header_that_is_used_under_a_condition_is_included_if_the_machine_has_
     assert include in (tmp_path / "a.cpp").read_text()
     port(tmp_path, "--write", "--force", b_DOT_cpp="#include <hip/hip_runtime.h>\n#include <ATen/ATen.h>\ndim3 d;\n")
     assert (tmp_path / "b.cpp").read_text() == "#include <hip/hip_runtime.h>\ndim3 d;\n"
+    own = "#ifdef A\ncudaStream_t f();\n#else\ntypedef void* cudaStream_t;\n#endif\n"
+    port(tmp_path, "--write", "--force", c_DOT_cpp=f"#include <ATen/ATen.h>\n{own}")
+    assert (tmp_path / "c.cpp").read_text() == own
 
 
 def test_what_cannot_be_parsed_is_said_and_its_names_are_found(tmp_path, capsys):
