@@ -160,7 +160,7 @@ class Reader(Calls):
         with self.scope() as scope:
             scope |= variables or {}
             self.walk(*part(part(node, "name"), "arguments").children)
-            # What the initializers of a constructor lack is an error at their lines alone.
+            # If the initializers of a constructor lack something, compilers report only their lines.
             initial = next((x for x in node.children if x.type == "field_initializer_list"), body)
             for child in node.children:
                 if child == initial and (bad := self.unsolved(before)):

@@ -70,7 +70,7 @@ struct Extent {
   ELEMENTWISE_INLINE int64_t first() const {
     return shared ? shared->share->begin : 0;
   }
-  // Says which inputs the next loop reads, or all loops. For a phase, only those are fetched that it reads.
+  // The functor says which inputs its next loop reads, or any loop. Each phase fetches only the inputs that it reads.
   ELEMENTWISE_INLINE void begin_loop(uint32_t inputs) const {
     if (shared) [[unlikely]]
       shared->share->begin_loop(inputs);
