@@ -19,7 +19,7 @@ QUICKLY = [f"--config-settings=setup-args=-D{option}" for option in ("optimizati
 def run(*command, cwd, **environment):
     """Run a program that must succeed, and return its stdout."""
     result = conftest.run(*command, cwd=cwd, **environment)
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode == 0, f"exit status {result.returncode}\n{result.stdout}{result.stderr}"
     return result.stdout
 
 

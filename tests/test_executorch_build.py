@@ -160,7 +160,8 @@ args = torch.randn(2, 4, 3), torch.randn(2, 4, 3), torch.randn(3)
 program = torch.export.export(Model(), args, dynamic_shapes=({0: n}, {0: n}, {}))
 my_ops.executorch.load()
 my_ops.executorch.load()
-method = Runtime.get().load_program(to_edge(program).to_executorch().buffer).load_method("forward")
+of_runtime = Runtime.get().load_program(to_edge(program).to_executorch().buffer)  # owns the bytes that the method reads
+method = of_runtime.load_method("forward")
 for args in args, (torch.randn(9, 4, 3), torch.randn(9, 4, 3), torch.randn(3)):
     for of_program, of_eager in zip(method.execute(args)[-7:], Model()(*args), strict=True):
         assert torch.equal(of_program, of_eager)
