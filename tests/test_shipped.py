@@ -134,6 +134,15 @@ for act, b in itertools.product(range(1, 10), (bias, None)):
 print(_C.calls_past_dispatcher() - before)
 """
 
+# The gradient of a tensor that is saved, and that was broadcast, has the layout of the tensor.
+LAYOUT = """
+import torch, shipped_ops
+x = torch.randn(5, 2, 3, 4, requires_grad=True)
+y = torch.randn(1, 2, 3, 4).contiguous(memory_format=torch.channels_last).requires_grad_()
+by_x, by_y = torch.autograd.grad(shipped_ops.silu_and_mul(x, y), (x, y), torch.ones_like(x))
+print(by_x.stride() == x.stride(), by_y.stride() == y.stride())
+"""
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
@@ -154,6 +163,7 @@ def test_those_pass_all_their_tests(project):
     its_tests(project, project.parent / "site", "-k", "not template")  # its documentation is the template's
     # A number that chooses a kernel must be one of its values, however the operator is called, even on the fast path.
     assert run(sys.executable, "-c", CHOICES, cwd="/", PYTHONPATH=str(project.parent / "site")).strip() == "18"
+    assert run(sys.executable, "-c", LAYOUT, cwd="/", PYTHONPATH=str(project.parent / "site")).strip() == "True True"
 
 
 @pytest.mark.parametrize(

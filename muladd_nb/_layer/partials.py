@@ -73,6 +73,9 @@ def zeros_of(like: Tensor, shape: Sequence[int]) -> Tensor:
     return zero.expand(shape)
 
 
+_strides = Tensor.stride
+
+
 def _layout(x: Tensor) -> Layout:
     return x.shape, x.stride() if x.layout is torch.strided else ()
 
@@ -85,6 +88,7 @@ class _Schedule(NamedTuple):
     needs: Sequence[int]  # the last argument of the kernel for one pass; empty if there is no such pass
     fast_paths: Sequence[Callable[..., Any]] | None  # the pass first; None if one of the kernels has no fast path
     # Each picks from a tuple:
+    to_tensors: Callable[[Any], Any]  # from all arguments: those whose gradients are computed, in this order
     to_together: Callable[[Any], Any]  # from all results of the pass
     to_gradients: Callable[[Any], Any]  # from None, the gradients of the pass and the others; one for each argument
 
@@ -110,7 +114,7 @@ class _Plan:
 
 # A node stores this tuple. It has the plan, the numbers that the plan names, and the layouts by the names of their
 # tensors. If the results are gradients, the last item says which are wanted, and the shape to which they are expanded.
-Kept = tuple[_Plan, Sequence[Any], Mapping[str, Layout], tuple[Sequence[bool], Sequence[int]]]
+Kept = tuple[_Plan, tuple[Any, ...], Mapping[str, Layout], tuple[Sequence[bool], Sequence[int]]]
 
 _NOTHING: Mapping[Any, Any] = {}
 
@@ -241,6 +245,7 @@ class Derivative:
             others,
             needs,
             fast_paths if len(fast_paths) == len(calls) else None,
+            to_tensors=picker([self.places[x] for x in (*together, *others)]),
             to_together=picker(places),
             to_gradients=picker([0, *(order.index(x) if x in order else 0 for x in self.arguments)]),
         )
@@ -274,12 +279,12 @@ class Derivative:
         return tensors, (kept, [(y.shape, y.dtype) for y in results])
 
     def vjp_by_fast_path(
-        self, tensors: Sequence[Tensor], kept: Kept, grads: tuple[Any, ...]
+        self, tensors: tuple[Tensor, ...], kept: Kept, grads: tuple[Any, ...]
     ) -> tuple[Tensor | None, ...] | None:
         (plan, numbers, layouts, _), grad = kept, grads[0]
         if plan.by_formula or grad is None or grad.layout is not torch.strided:
             return None
-        given = plan.to_arguments((*grads, *tensors, *numbers))
+        given = plan.to_arguments(grads + tensors + numbers)
         sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, grad)
         schedule = _choose_schedule(plan, grad, sums)
         if not schedule.fast_paths:
@@ -294,7 +299,10 @@ class Derivative:
                 return None
             made += schedule.to_together(of_call) if needs else (of_call,)
             needs = ()  # the other kernels have no such argument
-        if sums or layouts:
+        # A sum that the pass returns has the shape of its tensor, but is contiguous.
+        if layouts or (
+            sums and (schedule.others or [*map(_strides, made)] != [*map(_strides, schedule.to_tensors(given))])
+        ):
             gradients = dict(zip((*schedule.together, *schedule.others), made, strict=True))
             self.lay_out(gradients, layouts, dict(zip(plan.tensors, tensors, strict=True)), sums=sums)
             made = gradients.values()

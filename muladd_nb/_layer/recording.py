@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from . import autocast
 from . import torch_private as private
@@ -145,7 +146,7 @@ def _function(op: Any, rule: Rule, form: Form | None) -> Callable[..., Any]:
             if several:
                 grads = _with_zeros(grads, there, ctx.results)
         gradients = None
-        if vjp_by_fast_path and not torch.compiler.is_dynamo_compiling():  # Dynamo cannot trace functions in C
+        if vjp_by_fast_path and not is_dynamo_compiling():  # Dynamo cannot trace functions in C
             gradients = vjp_by_fast_path(saved, ctx.others, grads)
         if gradients is None:
             with autocast.AsInForward(backward=True):
