@@ -87,7 +87,8 @@ class Names(Findings):
         return next((x for x in self.findings[before:] if x.how != "mechanical"), None)
 
     def children(self, node: Node) -> None:
-        self.walk(*node.children)
+        for child in node.children:  # CPython 3.12 limits the depth of calls with a `*`
+            self.walk(child)
 
     @contextlib.contextmanager
     def scope(self, names: Iterable[str] = ()) -> Iterator[dict[str, Variable]]:
