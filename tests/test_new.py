@@ -125,6 +125,29 @@ def test_derivatives_are_those_of_the_functor(softclip, tmp_path):
         ]
 
 
+STRAIGHT_THROUGH = """Elementwise(
+        derivative={
+            "save": lambda needs, inputs, results: (),
+            "vjp": lambda needs, saved, grad: (grad, None),
+            "jvp": lambda saved, tangent, _: tangent,
+        },
+    )"""
+
+
+@pytest.mark.slow
+def test_an_operator_with_another_derivative_than_that_of_its_values_passes_its_tests(softclip, tmp_path):
+    """The site has a straight-through estimator as the example of a derivative that the author writes."""
+    project, site = (shutil.copytree(path, tmp_path / path.name) for path in softclip)
+    for path, right, other in (
+        (site / "my_ops/_operators.py", "Elementwise()", STRAIGHT_THROUGH),
+        (project / "tests/operators.py", "x / (1 + x.abs() / limit)", "x + (x / (1 + x.abs() / limit) - x).detach()"),
+    ):
+        text = path.read_text()
+        assert text.count(right) == 1
+        path.write_text(text.replace(right, other))
+    its_tests(project, site, "-k", "softclip and (values or gradients or derivatives)")
+
+
 def errors_of(text, folder, *options):
     """Return the lines of the compiler's output that are errors."""
     source = folder / "functor.cpp"

@@ -661,8 +661,9 @@ def split(x, shapes):
 
 
 def test_derivatives_are_those_of_what_they_are_derived_from(case, device):
-    """Each derivative in reverse mode matches finite differences of the previous one, up to the last order.
+    """Each higher derivative in reverse mode matches finite differences of the previous one, up to the last order.
 
+    The first one is that of the reference. It need not be that of the values: a straight-through estimator has another.
     If many arguments have a derivative, it stops at the second order, because the third one would take minutes.
     """
     orders = min(case.orders, 2) if len(case.differentiable) > 5 else case.orders
@@ -673,7 +674,7 @@ def test_derivatives_are_those_of_what_they_are_derived_from(case, device):
         for place, name in enumerate(names):
             step = h * torch.eye(len(x), dtype=x.dtype, device=x.device)[place]
             above, below = (taylor.derivatives(x + step, orders - 1), taylor.derivatives(x - step, orders - 1))
-            for order in range(orders):
+            for order in range(1, orders):
                 difference = (above[order] - below[order]) / (2 * h)
                 what = f"derivative {order + 1} by {name}, reverse mode"
                 case.close(taylor.levels[order + 1][0][..., place], difference, what, rtol=1e-3, atol=1e-5)
