@@ -63,6 +63,14 @@ struct Weigh {
   }
 };
 
+struct Gauge {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C x, double scale) const {
+    const C y = x * static_cast<C>(scale);
+    return x * y * y;
+  }
+};
+
 struct Quantize {
   template <class C>
   ELEMENTWISE_FUNCTION int8_t operator()(C x, C scale) const {
@@ -182,6 +190,7 @@ struct Popcount {
     Operator<"dequantize(Tensor q, Tensor scale)", Dequantize,
              functional | writing | out | elementwise::differentiable>,
     Operator<"weigh(Tensor x, Tensor weight)", Weigh, functional | writing | out>,
+    Operator<"gauge(Tensor x, Tensor scale)", Gauge, functional | elementwise::differentiable>,
     Operator<"quantize(Tensor x, float scale)", Quantize, functional | writing | out>,
     Operator<"sum_difference(Tensor x, Tensor y)", SumDifference, functional | elementwise::differentiable>,
     Operator<"product_above(Tensor x, Tensor y)", ProductAbove, functional | elementwise::differentiable>,
@@ -221,6 +230,7 @@ struct Popcount {
         fused=lambda ops, q, scale: ops.to_dtype(q, torch.float32) * scale,
     ),
     "weigh(Tensor x, Tensor weight)": Elementwise(formula=lambda x, weight: (x * weight).to(x.dtype)),
+    "gauge(Tensor x, Tensor scale)": Elementwise(formula=lambda x, scale: (x * (x * scale.to(x.dtype)).square())),
     "quantize(Tensor x, float scale)": Elementwise(
         formula=lambda x, scale: (x * scale).round().nan_to_num().clamp(-128, 127).to(torch.int8), autocast="leave"
     ),

@@ -89,6 +89,8 @@ def _partials(form: Form) -> dict[str, Partial]:
     for x in inputs:
         if x in form.inputs and x not in form.own:
             partials[x] = _next(form, x, inputs, grads, by)
+        elif x in form.inputs and _is_by_formula(of, x):
+            partials[x] = _next_by_formula(form, x, inputs, grads, by)
     for x in grads:
         sources = [0 if x == other else None for other in grads]
         partials[x] = Partial([*_kept(of, _reads(form)), *by], _times(form, inputs, sources, by))
@@ -182,8 +184,25 @@ def _next(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]
         times = _times_product(higher, inputs, grads, by, before, place)
         return Partial([*_kept(of, read), *grads, *by], unless_zero(times))
     # torch.func cannot differentiate a formula while an operator runs.
-    in_reverse_mode, in_forward_mode = _by_formula(form, inputs, grads, by, place), _refuse(form, "take reverse mode")
+    in_reverse_mode, in_forward_mode = (
+        _by_formula(form, inputs, grads, by, before, place),
+        _refuse(form, "take reverse mode"),
+    )
     return Partial([*inputs, *grads, *by], unless_zero(in_reverse_mode), unless_zero(in_forward_mode))
+
+
+def _is_by_formula(operator: Form, x: str) -> bool:
+    """Return whether the gradient of ``x`` is the formula's: kernels have none for a tensor with a dtype of its own."""
+    formula, dtype = operator.promises.formula, operator.own.get(x)
+    return formula is not None and bool(dtype and dtype.is_floating_point) and x in Formula(operator.op, formula).reads
+
+
+def _next_by_formula(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]) -> Partial:
+    """Return the partial derivative of a derivative with respect to a tensor whose gradient is the formula's."""
+    before = [inputs.index(form.role[0])] if len(form.role) == 1 else []
+    times = _by_formula(form, inputs, grads, by, before, inputs.index(x))
+    why = f"in forward mode there is no higher derivative by {x}, which has a dtype of its own: take reverse mode"
+    return Partial([*inputs, *grads, *by], times, refusing(form.family[()].name, why))
 
 
 def _times_product(
@@ -204,8 +223,8 @@ def _times_product(
     return product
 
 
-def _by_formula(form: Form, inputs: list[str], grads: list[str], by: list[str], place: int) -> Times:
-    """Return a function that differentiates the operator's formula, because no kernel has this order."""
+def _by_formula(form: Form, inputs: list[str], grads: list[str], by: list[str], before: list[int], place: int) -> Times:
+    """Return a function that differentiates the operator's formula, because no kernel has this derivative."""
     operator = form.family[()]
     if operator.promises.formula is None:
         return _refuse(form, f"give the operator a formula in {TABLE}")
@@ -219,7 +238,7 @@ def _by_formula(form: Form, inputs: list[str], grads: list[str], by: list[str], 
             results = formula.compute(unchecked, dict(zip(inputs, given, strict=True)))
             return sum(values[grad] * results[i] for grad, i in zip(grads, operator.of_c, strict=True))
 
-        for at in (*(values[y] for y in by), place):
+        for at in (*before, *(values[y] for y in by), place):
             of = torch.func.grad(lambda *given, of=of: of(*given).sum(), at)
         given = [values[x] for x in inputs]
         return gradient * of(*(x.expand(gradient.shape) if isinstance(x, Tensor) else x for x in given))

@@ -144,6 +144,24 @@ def test_gradients_and_tangents_beside_float32(name):
         torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_higher_derivatives_by_a_tensor_with_a_dtype_of_its_own_are_those_of_the_formula(dtype):
+    """A kernel computes the gradient of x, and the formula its derivative by ``scale``, in reverse mode only."""
+    (x,), (scale,) = tensors(2, 3, dtype=dtype, n=1), tensors(3, n=1)
+
+    def derivatives(function):
+        made = grad(lambda *xs: function(*xs).sin().sum(), (0, 1))
+        for _ in range(2):
+            made = jacrev(made, (0, 1))
+            yield made(x, scale)
+
+    formula = next(form.promises.formula for form in FORMS if form.operator == "gauge")
+    for actual, expected in zip(derivatives(ops.gauge), derivatives(formula), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(RuntimeError, match="^gauge: in forward mode there is no higher derivative by scale, which has"):
+        jacfwd(grad(lambda *xs: ops.gauge(*xs).sum()), 1)(x, scale)
+
+
 def test_a_result_of_integers_is_a_constant():
     (x,) = tensors(4, 3, n=1)
     assert not ops.quantize(x.clone().requires_grad_(), 64.0).requires_grad
