@@ -375,6 +375,23 @@ def test_numbers_of_python_are_constants_of_what_is_fused():
     assert ("torch.ops.compile_test." not in code) == fuses("cpu")
 
 
+CONDITIONS = {
+    "if": ("Tensor x, bool flip", lambda ops, x, flip: -x if flip else x),
+    "comparison": ("Tensor x, int k", lambda ops, x, k: x * 2 if k == 2 else x),
+    "max": ("Tensor x, float limit", lambda ops, x, limit: max(x, limit)),
+}
+
+
+@pytest.mark.skipif(not fuses("cpu"), reason="nothing is fused on this processor")
+@pytest.mark.parametrize(("parameters", "fused"), CONDITIONS.values(), ids=CONDITIONS)
+def test_a_condition_of_python_in_what_is_fused_is_an_error(parameters, fused):
+    """An object is true in Python, so each of these would always take the same branch."""
+    name = f"chooses_by_{parameters.split()[-1]}"
+    op = defined(name, parameters, lambda x, _: x.clone(), fused=fused)
+    with pytest.raises(Exception, match=rf"{name}: fused runs once .* write ops\.where\(condition, yes, no\)"):
+        torch.compile(lambda x: -op(x, 0), fullgraph=True)(torch.randn(40))
+
+
 def softclip(x, y, limit):
     return x * y / (1 + x.abs() / limit)
 

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.fx import Node
@@ -156,7 +156,8 @@ def _lowered(inductor: Any, op: Any, form: Form, call_kernel: Callable[..., Any]
                 else _constant(ops, given[place], _DTYPES.get(kind, of_number))
                 for place, kind in enumerate(form.kinds.values())
             ]
-            operations = _Operations(ops, {int: of_number if dtype.is_floating_point else dtype, float: of_number})
+            dtypes = {int: of_number if dtype.is_floating_point else dtype, float: of_number}
+            operations = _Operations(ops, dtypes, form.name)
             elements = [None if value is None else _Element(operations, value) for value in values]
             computed = compute(operations, *elements)
             one = operations.unwrapped(computed[place_of_result] if len(result_dtypes) > 1 else computed)
@@ -182,8 +183,8 @@ def _constant(ops: Any, number: Any, dtype: torch.dtype) -> Any:
 class _Operations:
     """Inductor's operations on elements. They also accept Python numbers; ``dtypes`` has a dtype for each type."""
 
-    def __init__(self, ops: Any, dtypes: Mapping[type, torch.dtype]) -> None:
-        self._ops, self._dtypes = ops, dtypes
+    def __init__(self, ops: Any, dtypes: Mapping[type, torch.dtype], operator: str) -> None:
+        self._ops, self._dtypes, self._operator = ops, dtypes, operator
 
     def __getattr__(self, name: str) -> Callable[..., _Element]:
         operation = getattr(self._ops, name)
@@ -193,12 +194,21 @@ class _Operations:
         dtype = self._dtypes.get(type(x))
         return x.value if isinstance(x, _Element) else _constant(self._ops, x, dtype) if dtype else x
 
+    def refuse_condition(self) -> NoReturn:
+        raise TypeError(
+            f"{self._operator}: fused runs once for all elements, so Python cannot choose by one, as in `if`, `and`, "
+            "`not` and max; write ops.where(condition, yes, no), also for a bool or an int of the call"
+        )
+
 
 class _Element:
     """An element in a loop: an argument or result of these operations. It also has Python's operators."""
 
     def __init__(self, operations: _Operations, value: Any) -> None:
         self.operations, self.value = operations, value
+
+    def __bool__(self) -> bool:
+        self.operations.refuse_condition()
 
 
 _OPERATORS = {
