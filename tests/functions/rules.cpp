@@ -137,6 +137,16 @@ int main() {
     const auto dual = f(Second{{x, 1.0}, {1.0, 0.0}}, Second{{y, 0.0}, {0.0, 0.0}});
     expect(name, x, y, dual.derivative.derivative, want, 1e-12);
   };
+  // Near 0 these are odd functions of x, in which 1 - x and 1 + x must not cancel.
+  for (const double x : {-1e-3, -1e-20, 1e-20, 1e-9}) {
+    const auto relative = [x](const char* name, const auto& f, double factor) {
+      expect(name, x, 0, f(Second{{x, 1.0}, {1.0, 0.0}}).derivative.derivative / (factor * x), 1, 1e-5);
+    };
+    relative(FUNCTION(tanh), -2);
+    relative(FUNCTION(asin), 1);
+    relative(FUNCTION(acos), -1);
+    relative(FUNCTION(atanh), 2);
+  }
   second("a cube", [](auto x, auto y) { return elementwise::pow(x, y); }, -2, 3, -12);
   second("a quotient", [](auto x, auto y) { return x * x / y; }, 1, 1e-160, 2e160);
   second("a guarded quotient", [](auto x, auto y) { return y > 0 ? x * x / y : x; }, 1, 1e-160, 2e160);

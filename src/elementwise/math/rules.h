@@ -13,6 +13,20 @@
 #include "trigonometric.h"
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
+namespace math {
+
+// 1 - x^2. The derivative of the product would be the difference of 1 - x and 1 + x, which loses a small x.
+template <class C>
+ELEMENTWISE_MATH C one_minus_square(const C& x) {
+  return (1 - x) * (1 + x);
+}
+template <class C>
+ELEMENTWISE_MATH Dual<C> one_minus_square(const Dual<C>& x) {
+  return {one_minus_square(x.value), scaled(x.derivative, -2 * x.value)};
+}
+
+} // namespace math
+
 ELEMENTWISE_RULE(cbrt, 1 / (3 * (y * y)))
 ELEMENTWISE_RULE(exp, y)
 ELEMENTWISE_RULE(exp2, y* C(0.693147180559945309417))
@@ -24,15 +38,15 @@ ELEMENTWISE_RULE(log1p, 1 / (1 + x))
 ELEMENTWISE_RULE(sin, cos(x))
 ELEMENTWISE_RULE(cos, -sin(x))
 ELEMENTWISE_RULE(tan, 1 + y * y)
-ELEMENTWISE_RULE(asin, rsqrt((1 - x) * (1 + x)))
-ELEMENTWISE_RULE(acos, -rsqrt((1 - x) * (1 + x)))
+ELEMENTWISE_RULE(asin, rsqrt(math::one_minus_square(x)))
+ELEMENTWISE_RULE(acos, -rsqrt(math::one_minus_square(x)))
 ELEMENTWISE_RULE(atan, 1 / (1 + x * x))
 ELEMENTWISE_RULE(sinh, cosh(x))
 ELEMENTWISE_RULE(cosh, sinh(x))
-ELEMENTWISE_RULE(tanh, (1 - y) * (1 + y))
+ELEMENTWISE_RULE(tanh, math::one_minus_square(y))
 ELEMENTWISE_RULE(asinh, 1 / hypot(C(1), x))
 ELEMENTWISE_RULE(acosh, rsqrt((x - 1) * (x + 1)))
-ELEMENTWISE_RULE(atanh, 1 / ((1 - x) * (1 + x)))
+ELEMENTWISE_RULE(atanh, 1 / math::one_minus_square(x))
 ELEMENTWISE_RULE(erf, C(1.12837916709551257390) * exp(-(x * x)))
 ELEMENTWISE_RULE(erfc, C(-1.12837916709551257390) * exp(-(x * x)))
 ELEMENTWISE_RULE(sigmoid, y * (1 - y))
