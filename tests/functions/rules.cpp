@@ -119,6 +119,8 @@ int main() {
   at(FUNCTION(max), 1, 1, 0.5, 0.5);
   for (const auto& [x, derivative] : {std::pair{-1.0, 1}, {1.0, 1}, {std::nan(""), 0}})
     at("clamp", [](auto x) { return elementwise::clamp(x, decltype(x)(-1), decltype(x)(1)); }, x, derivative);
+  at("clamp of a least NaN", [](auto x, auto y) { return elementwise::clamp(x, y, decltype(x)(1)); }, 0, NAN, 0, 0);
+  at("clamp of a most NaN", [](auto x, auto y) { return elementwise::clamp(x, decltype(x)(-1), y); }, 0, NAN, 0, 0);
   at(FUNCTION(sqrt), 0, kInfinity);
   at(FUNCTION(log), 0, kInfinity);
   at(FUNCTION(rsqrt), 0, -kInfinity);

@@ -161,7 +161,7 @@ template <class C>
 ELEMENTWISE_MATH Dual<C> clamp(const Dual<C>& x, const Dual<C>& low, const Dual<C>& high) {
   const C y = clamp(x.value, low.value, high.value);
   const bool is_high = x > high || high < low, is_low = x < low && !is_high;
-  const C inside = math::choose(x == x, x.derivative, C(0));
+  const C inside = math::choose(y == y, x.derivative, C(0)); // y is NaN if x or a bound is
   return {y, math::choose(is_high, high.derivative, math::choose(is_low, low.derivative, inside))};
 }
 
