@@ -767,7 +767,9 @@ def test_compiled(case, device, backend):
     def function(*args):
         return each(lambda y: torch.maximum(y, y), case.call(*args, out=out))
 
-    for choice in case.choices[:: len(case.choices) - 1 or 1]:
+    # Only an operator with `fused` computes in a compiled program what the kernel does not compute.
+    is_fused = case.has_functor and case.forms[0].promises.fused
+    for choice in case.choices if is_fused else case.choices[:: len(case.choices) - 1 or 1]:
         args = case.sample(case.dtypes[-1], device, choice=choice)
         out = case.empty_out(args) if case.writes else None
         args = leaves(case, args, case.differentiable)
