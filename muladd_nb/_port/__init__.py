@@ -40,19 +40,18 @@ class Port:
         broken = {source: dict[str, str]() for source in project.sources}
         readers = dict[Source, Reader]()
         for _ in range(4):  # each round finds lines that follow from those of the round before
-            changed = list[Reader]()  # readers of the files that must be read again
+            before = broken.copy()
             for source in project.sources:
                 around = sorted(project.around[source], key=lambda file: file.path)
-                seen = {name: where for file in around for name, where in broken[file].items()}
-                if source not in readers or readers[source].broken != seen:
-                    changed.append(Reader(source, project, target, seen, limited))
-            for reader in changed:
+                seen = {name: where for file in around for name, where in before[file].items()}
+                if source in readers and readers[source].broken == seen:
+                    continue
+                readers[source] = reader = Reader(source, project, target, seen, limited)
                 try:
                     reader.read()
                 except RecursionError:
-                    raise ValueError(f"{reader.source.path}: its code is nested too deeply; leave it out") from None
-                readers[reader.source] = reader
-                broken[reader.source] = reader.newly_broken | broken[reader.source]
+                    raise ValueError(f"{source.path}: its code is nested too deeply; leave it out") from None
+                broken[source] = reader.newly_broken | before[source]
         found = [finding for reader in readers.values() for finding in reader.findings + reader.rest] + found
         unique = {(f.path, f.line, f.end_line, f.what, f.how, f.to): f for f in found}
         self.findings = sorted(unique.values(), key=lambda f: (f.path, f.line, f.what))
@@ -79,12 +78,9 @@ class Port:
 
     def _keeps_git_from_undoing(self, here: Path) -> str:
         git = ["git", "-C", str(here if here.is_dir() else here.parent)]
-        inside = [file for file in map(Path.resolve, self.changed) if here in (file, *file.parents)]
+        inside = [str(file) for file in map(Path.resolve, self.changed) if file.is_relative_to(here)]
         try:
             status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)
-            known = subprocess.run(
-                [*git, "ls-files", "--error-unmatch", "--", *map(str, inside)], capture_output=True, check=False
-            )
         except FileNotFoundError:
             return "is on a machine without git"
         if status.returncode:
@@ -92,7 +88,8 @@ class Port:
             return "is in no git repository" if "not a git" in reason else f"cannot be read by git ({reason})"
         if status.stdout.strip():
             return "is in a git repository with changes that are not committed"
-        return "has files that git ignores" if inside and known.returncode else ""
+        ignored = subprocess.run([*git, "check-ignore", "--", *inside], capture_output=True, check=False)
+        return "has files that git ignores" if ignored.returncode == 0 else ""
 
 
 def _files(path: Path, left_out: list[Path]) -> list[Path]:
