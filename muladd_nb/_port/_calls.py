@@ -16,7 +16,6 @@ CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
 DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)$")
 OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
-WRAPPERS = ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression")
 UNPRINTABLE = {"sizes", "device", "device type", "layout"}
 
 
@@ -76,36 +75,27 @@ class Calls(Operators):
         return (name in ATEN or ("name", name) in ROWS) and bool(types & {"Tensor", "Tensor[]"})
 
     def read_guard(self, inner: list[Node]) -> None:
-        """Pass the index of a device to a guard: x.device() becomes x.get_device_index()."""
+        """Pass the index of a device to a guard, which takes no device."""
         for argument in inner:
-            call = argument
-            while call.type in WRAPPERS and call.named_children:
-                call = call.named_children[-1]
-            field = part(part(call, "function"), "field")
-            if self.text(field) in ("device", "get_device"):
-                self.replace(argument, (call.start_byte, field.start_byte), b"get_device_index()")
-                self.done.add(field.id)
-            elif match := DEVICE_OF.match(self.source.data, *call.byte_range):
+            text = self.text(argument)
+            if match := DEVICE_OF.match(self.source.data, *argument.byte_range):
                 self.replace(argument, match.span(1), b".get_device_index()")
-                self.done |= {part(call, x).id for x in ("function", "type")}  # parsed as a call, or as a parameter
-            elif self.variable(self.text(call)).type == "device":
-                self.replace(argument, call.byte_range, b".index()")
+                self.done |= {part(argument, x).id for x in ("function", "type")}  # parsed as a call, or as a parameter
+            elif text.endswith(".device()") or self.variable(text).type == "device":
+                self.replace(argument, argument.byte_range, b".index()")
 
     # Methods
 
     def read_member(self, node: Node, function: Node, inner: list[Node]) -> None:
         """Rewrite or report a method call on a tensor, a library or a stream."""
         this, field = part(function, "argument"), part(function, "field")
-        (*scope, word), of, root = self.words(field), self.type_of(this), this
+        (*scope, word), of = self.words(field), self.type_of(this)
         name = word.text
-        while root.type in ("call_expression", "field_expression", "pointer_expression"):
-            root = part(root, "function" if root.type == "call_expression" else "argument")
-        kind = self.type_of(root)
-        if not kind and name == "impl" and len(inner) == 2 and inner[0].type == "string_literal":
-            kind = "library"  # in a template, whose parameter is the type of the library
-        if kind in ("library", "pybind"):
+        if name == "impl" and len(inner) == 2 and inner[0].type == "string_literal":
+            of = of or "library"  # in a template, whose parameter is the type of the library
+        if of in ("library", "pybind"):
             self.walk(this)
-            self.read_library(node, kind, name, inner)
+            self.read_library(node, of, name, inner)
             self.done.add(part(node, "arguments").id)
             return
         called = part(this, "function")

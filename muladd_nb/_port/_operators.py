@@ -54,10 +54,9 @@ class Operators(Types):
         pieces += [b", std::nullopt, ", *to] if to else []
         self.apply(row[0], node, f"torch::{name}", inner=inner, this=like, options=pieces)
         self.need("torch::stable::Device std::nullopt", node)
-        if rest and (rest[0].type != "identifier" or self.variable(self.text(rest[0])).options):
-            for word in (word for words in options.values() for word in words):
-                self.walk(word)
-                self.done.add(word.id)
+        for word in (word for words in options.values() for word in words):
+            self.walk(word)
+            self.done.add(word.id)
         self.done |= {argument.id for argument in rest}
 
     def read_options(self, node: Node) -> Options | None:
@@ -122,18 +121,15 @@ class Operators(Types):
 
     def read_impl(self, function: Node) -> None:
         """Box the function that implements an operator."""
-        text, row = self.text(function), ROWS["library", "impl"][0]
         self.read_boxed(function)
-        if self.variable(text) is UNKNOWN and function.type in BOXED:  # a variable may be the parameter of a macro
-            inner = function if part(function, "argument") is EMPTY else part(function, "argument")
+        inner, row = part(function, "argument"), ROWS["library", "impl"][0]
+        inner = function if inner is EMPTY else inner
+        if self.variable(self.text(function)) is UNKNOWN and function.type in BOXED:
             to = row.to.replace("&$1", "(&$1)") if "," in self.text(inner) else row.to  # TORCH_BOX is a macro
             self.apply(dataclasses.replace(row, to=to), function, "m.impl()", inner=[inner])
-            if function.type != "pointer_expression":
-                self.read_broken(function, self.words(function))
-            function = part(function, "argument")
-        elif not text.startswith(("TORCH_FN", "TORCH_BOX")):
+        elif not self.text(function).startswith(("TORCH_FN", "TORCH_BOX")):  # it may be the parameter of a macro
             self.tell(function, "m.impl()", ("library", "impl lambda"))
-        self.walk(function)
+        self.walk(inner)
 
     def read_boxed(self, function: Node) -> None:
         """Report a function that cannot be boxed."""

@@ -17,6 +17,7 @@ PAIR = re.compile(r"(?:Dict)?\((?P<first>[^()]+), (?P<second>.+)\)\??$")  # a pa
 ITERATORS = ("begin", "end", "cbegin", "cend", "rbegin", "rend", "find")
 LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
 ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
+CHAINED = ("Tensor", "options", "library", "pybind")  # most of their methods return an object of the same type
 TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # a tuple with a Tensor among its own elements
 TORCHS = re.compile(r"Tensor|sizes|options|device|stream")
 WRITTEN = {"_cuda_stream": "stream", "_item_": "other", "Tensor self_": "Tensor"}  # lambdas that --write inserts
@@ -75,7 +76,7 @@ class Types(Names):
             if name in ITERATORS and "Tensor" in of:
                 return f"{of.removesuffix('[]')}?" if of.endswith("[]") else of
             unknown = "" if "Tensor" in of or not of else "other"  # a method on tensors may return one of them
-            return self.part_of(of, name, of if of in ("Tensor", "options") else unknown)
+            return self.part_of(of, name, of if of in CHAINED else unknown)
         inner = [self.type_of(x) for x in arguments]
         full = self.resolve(words, called=True) or ("",)
         if full[0] == "std":
