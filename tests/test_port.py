@@ -319,6 +319,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         'void f() { torch::stable::Device("cpu").type(); }',
         "enum DeviceType { A };\nvoid f(std::ostream& s, DeviceType t) { s << t; }",
         "auto f(std::complex<float> x) { return std::conj(x); }",
+        "void f(std::pair<torch::stable::Tensor, std::vector<int>> x) { auto [a, b] = x; g(b[0]); }",
     ],
 )
 def test_it_is_not_fooled(code, tmp_path, capsys):

@@ -2,7 +2,7 @@
 
 :mod:`._source` parses a C++ file; :mod:`._reader` and :mod:`._python` make the findings; :mod:`._table` has the
 replacements; :mod:`._report` writes the report. The reader's class has one base class per file, from the bottom up:
-:mod:`._findings`, :mod:`._names`, :mod:`._types`, :mod:`._operators`, :mod:`._calls`, :mod:`._reader`.
+:mod:`._findings`, :mod:`._names`, :mod:`._types`, :mod:`._calls`, :mod:`._reader`.
 """
 
 from __future__ import annotations

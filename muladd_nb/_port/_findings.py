@@ -55,6 +55,7 @@ class Findings:
     findings: list[Finding] = field(default_factory=list)
     rest: list[Finding] = field(default_factory=list)  # the other lines of the statements with findings
     covered: set[tuple[int, int]] = field(default_factory=set)  # the parts of statements that a finding is about
+    schemas: list[str] = field(default_factory=list)  # of the operators that this file registers
     edits: list[Edit] = field(default_factory=list)
     headers: dict[str, bool] = field(default_factory=dict)  # the edits need them; False: only if present
 

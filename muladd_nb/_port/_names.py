@@ -191,8 +191,7 @@ class Names(Findings):
             return True
         word = words[max(len(words) - 1 - len(full) + count, -1)]
         size, templates = None if call is EMPTY else len(inner), len(word.template)
-        finds = (table.find(kind, key, size, templates, self.target) for kind in ("name", "guard", "same"))
-        row = next(filter(None, finds), None)
+        row = table.find([(kind, key) for kind in ("name", "guard", "same")], size, templates, self.target)
         if row and "$T" not in row.to and ("$" in row.to or row.args):
             self.apply(row, call, what, inner=inner)
         elif row:
@@ -261,8 +260,6 @@ class Names(Findings):
         if origin and origin != f"{self.source.path}:{self.source.line(node.start_byte)}":
             self.tell(node, what, Row("name", what, "", "follows", f"follows from {origin}"))
 
-    # Macros
-
     def is_macro(self, name: str) -> bool:
         """Tell whether a name is one of torch's macros."""
         known, is_torchs = ("macro", name) in ROWS, bool(MACRO.match(name))
@@ -274,7 +271,7 @@ class Names(Findings):
         """Replace a macro, with its arguments if it has any."""
         text, is_call, rows = self.text(name), call is not EMPTY, ROWS.get(("macro", self.text(name)), [])
         whole = call if is_call else name
-        row = table.find("macro", text, len(inner), 0, self.target) if is_call else next(iter(rows), None)
+        row = table.find([("macro", text)], len(inner), 0, self.target) if is_call else next(iter(rows), None)
         *_, streamed = (call, *itertools.takewhile(lambda up: up.type == "binary_expression", above(call)))
         if row and row.how == "mechanical" and streamed != call:  # TORCH_CHECK_EQ(x, y) << "text"
             self.tell(streamed, text, ("macro", "<<"))

@@ -17,6 +17,7 @@ from ._table import NAMES, ROWS, WORDS
 from ._types import PAIR, TUPLE
 
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
+UNTYPED = ("parameter_declaration", "for_range_loop")  # their variables may be of torch's types
 BOM = b"\xef\xbb\xbf"  # UTF-8's byte order mark, with which a file may begin
 GUARD = re.compile(rb"^(?:\xef\xbb\xbf)?[ \t]*#[ \t]*(pragma once|define \w+_(H|HH|HPP|CUH|INC)_*)\s*?\n", re.MULTILINE)
 
@@ -41,8 +42,6 @@ class Reader(Calls):
         self.need(" ".join(words & WORDS["attribute"].keys()), self.source.root)  # the parser does not see these
         self.read_includes()
 
-    # Names, and what is around them
-
     def on_identifier(self, node: Node) -> None:
         variable = self.variable(self.text(node))
         if variable.unused:  # no longer: this use of the options is not rewritten
@@ -52,6 +51,15 @@ class Reader(Calls):
 
     on_qualified_identifier = on_type_identifier = on_template_type = on_template_function = on_identifier
     on_primitive_type = on_identifier  # such as int64_t, which has a header although the grammar knows it
+
+    def on_ERROR(self, node: Node) -> None:
+        """Join the words of each name: the parser does not do that where it gives up."""
+        rest = [*node.children]
+        while rest:
+            first = last = rest.pop(0)
+            while [x.type for x in rest[:2]] == ["::", "identifier"]:
+                _, last, *rest = rest
+            self.walk(first if first == last else self.source.parsed(first.start_byte, last.end_byte))
 
     def on_field_identifier(self, node: Node) -> None:
         if self.project.named["field", name := self.text(node)]:
@@ -121,8 +129,6 @@ class Reader(Calls):
 
     on_namespace_alias_definition = on_using_declaration
 
-    # Declarations
-
     def on_alias_declaration(self, node: Node) -> None:
         name = named(node)
         self.done.add(name.id)
@@ -170,18 +176,14 @@ class Reader(Calls):
 
     def on_for_range_loop(self, node: Node) -> None:
         """Record the types of the variables of a loop."""
-        names = re.findall(r"\w+", self.text(part(node, "declarator")))
-        right = self.type_of(part(node, "right"))
+        of, right = part(node, "type"), self.type_of(part(node, "right"))
         element = right.removeprefix("Dict") if right.startswith("Dict") else self.part_of(right, "[]", "")
-        pair = PAIR.match(element)
-        types = [self.type_of_type(part(node, "type")) or element] if len(names) == 1 else pair.groups() if pair else ()
-        constant = any(self.text(x) == "const" for x in node.children)
-        bad = self.walk(part(node, "type"))
-        self.done.add(part(node, "type").id)
-        origin = bad.where if bad else ""
-        typed = dict(zip(names, types, strict=False))
-        variables = {x: Variable("bad" if bad else typed.get(x, ""), origin, constant) for x in names}
+        bad = self.walk(of)
+        self.done.add(of.id)
+        with self.scope() as variables:
+            self.declare(node, part(node, "declarator"), self.type_of_type(of) or element, bad, "")
         self.on_class_specifier(node, variables)
+        origin = bad.where if bad else ""
         block = next((up for up in above(node) if up.type == "compound_statement"), EMPTY)
         rest = [x for x in block.children if x.start_byte >= node.end_byte]
         for x in (*rest[:2], *rest[-1:]):  # compilers look for the rest of the loop there
@@ -211,17 +213,16 @@ class Reader(Calls):
         self.follow(node, f"{around}::{macro}".lstrip(":"), self.broken.get(broken, ""))
         self.on_class_specifier(node)
 
-    def signature(self, function: Node) -> list[str]:
+    def signature(self, function: Node) -> str:
         """Return a function's name and its parameters, with the same word for types of tensors that become one type."""
         declarator = innermost(part(function, "declarator"))[1]
-        parameters = part(declarator, "parameters")
-        found = [self.text(declarator).replace(self.text(parameters), "")]  # with const, if it is a method
-        for x in parameters.named_children:
+        text = self.text(declarator)
+        for x in part(declarator, "parameters").named_children:
             of, name = part(x, "type"), self.text(innermost(part(x, "declarator"))[0])
-            word = self.type_of_type(of)
-            text = self.text(x).replace(self.text(of), word) if "Tensor" in word else self.text(x)
-            found.append(re.sub(rf"\b{name}\b|\s", "", text))
-        return found
+            if "Tensor" in (word := self.type_of_type(of)):
+                text = text.replace(self.text(of), word)
+            text = re.sub(rf"\b{name}\b", "", text)
+        return re.sub(r"\s", "", text)
 
     def on_declaration(self, node: Node) -> None:
         """Record the types of variables."""
@@ -254,18 +255,20 @@ class Reader(Calls):
         words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
         may_go = is_local and alone and not in_branch  # each branch of an #if may declare other options
         names = [self.text(x) for x in (inner.named_children if is_binding else [name] * (name is not EMPTY))]
+        types = [of] * len(names)
         if is_binding:
-            of = "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
+            pair, is_tensor = PAIR.match(of), of == "Tensor" or TUPLE.match(of)
+            types = [*pair.groups()] if pair and len(names) == 2 else ["Tensor" if is_tensor else ""] * len(names)
         elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
             names = []
         elif of == "options" and may_go and names and self.read_options(value) is not None:
             scope[names[0]] = Variable("options", options=value, unused=node)
             self.findings = [x for x in self.findings if x is not bad]
             return ""
-        elif of == "" and value is EMPTY and node.type != "parameter_declaration" and not is_function:
-            of = "other"
+        elif of == "" and value is EMPTY and node.type not in UNTYPED and not is_function:
+            types = ["other"] * len(names)
         constant = "const" in words or (left.type == "reference_declarator" and declared == "")  # auto& may be const
-        for word in names:
+        for word, of in zip(names, types, strict=False):
             origin = scope[word].origin if in_branch and word in scope else ""
             scope[word] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
         head = part(function, "parameters").named_children[:1]
@@ -285,8 +288,6 @@ class Reader(Calls):
             scope[word].origin = scope[word].origin or lost or guessed
         return found.where if found else ""
 
-    # Includes
-
     def read_includes(self) -> None:
         """Replace the first of torch's includes by the headers that are needed, and remove the others."""
         data, includes, tops = self.source.data, self.source.includes, {"translation_unit", "ERROR"}
@@ -303,21 +304,18 @@ class Reader(Calls):
         block = "\n".join(code).replace("\n", newline).encode()
         first = next((node for node, name in torch if node in plain and name != "Python.h"), None)
         for node, name in torch:
-            if name == "Python.h" or name.startswith("numpy/"):
-                if not self.limited:
-                    self.tell(node, name, ("name", "Python.h"))
-            elif node == first and block:
-                self.tell(node, name, ("header", "*"), to=", ".join(some))
-                end = node.start_byte + len(data[node.start_byte : node.end_byte].rstrip())
-                self.edits.append((node.start_byte, end, [block]))
-            else:
-                self.tell(node, name, ("header", "*"))
+            if name != "Python.h" and not name.startswith("numpy/"):
+                self.tell(node, name, ("header", "*"), to=", ".join(some) if node == first else "")
                 self.remove_line(node)
-        if block and first is None:  # then after the includes, or the include guard, or at the start
+            elif not self.limited:
+                self.tell(node, name, ("name", "Python.h"))
+        if block:  # it is written there, or after the includes, or the include guard, or at the start
             guard, start, code_begins = GUARD.search(data), len(BOM) * data.startswith(BOM), self.begin_of_code()
             ends = [node.end_byte for node in plain if node.start_byte < code_begins]
             at = max(ends, default=guard.end() if guard else start)
-            if at > start and data[at - 1 : at] != b"\n":
+            if first is not None:
+                at = data.rfind(b"\n", 0, first.start_byte) + 1
+            elif at > start and data[at - 1 : at] != b"\n":
                 at = data.find(b"\n", at) + 1 or len(data)
             self.edits.append((at, at, [block + newline.encode()]))
 

@@ -72,10 +72,12 @@ for _name, _line in NAMES.items():  # types and constants that have the same nam
         ROWS.setdefault(("same", match[1]), [_row("name", match[1], "", "mechanical", _name, _line["header"])])
 
 
-def find(kind: str, what: str, count: int | None, template: int, target: str) -> Row | None:
-    """Return the first row that fits and that the target has; else the first that fits."""
-    fits = [row for row in ROWS.get((kind, what), ()) if row.fits(count, template)]
-    return next((row for row in fits if row.runs <= target), fits[0] if fits else None)
+def find(keys: list[tuple[str, str]], count: int | None, template: int, target: str) -> Row | None:
+    """Return the first row of the first key with a row that fits: if possible, one that the target has."""
+    for key in keys:
+        if fits := [row for row in ROWS.get(key, ()) if row.fits(count, template)]:
+            return next((row for row in fits if row.runs <= target), fits[0])
+    return None
 
 
 # The start of a namespace or a declaration. torch's headers are formatted so that these are at the start of a line.
