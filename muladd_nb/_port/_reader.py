@@ -227,17 +227,18 @@ class Reader(Calls):
     def on_declaration(self, node: Node) -> None:
         """Record the types of variables."""
         before, lost, of = len(self.findings), "", part(node, "type")
-        bad, declared, declarators = self.walk(of), self.type_of_type(of), node.children_by_field_name("declarator")
-        is_guard = len(self.findings) > before and self.findings[-1].kind == "guard"
+        declarators = node.children_by_field_name("declarator")
+        if ("guard", "::".join(self.resolve(self.words(of))[1:])) in ROWS:
+            # The parser takes Guard guard(device); for a function, whose parameter has the type `device`.
+            parts = [y for x in declarators for y in (part(x, "value"), part(innermost(x)[1], "parameters"))]
+            inner = [argument for x in parts for argument in x.named_children]
+            self.read_guard(inner)
+            if not inner and node.type == "declaration":
+                self.tell(node, self.text(node), ("guard", "*"))
+                self.done.add(of.id)
+        self.walk(of)
+        bad, declared = self.unsolved(before), self.type_of_type(of)
         for child in declarators:
-            _, function = innermost(child)
-            if is_guard:  # Guard guard(device); is parsed as a function, too
-                inner = part(child, "value").named_children or part(function, "parameters").named_children
-                self.read_guard(inner)
-                if not inner and node.type == "declaration":
-                    del self.findings[-1], self.edits[-1]
-                    self.tell(node, self.text(node), ("guard", "*"))
-                    bad = self.findings[-1]
             lost = self.declare(node, child, declared, bad, lost) or lost
         self.walk(*(child for child in node.children if child != of and child not in declarators))
 
