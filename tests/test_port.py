@@ -266,6 +266,7 @@ def found(tmp_path, capsys, *options, **files):
         ("using namespace torch;\nvoid f() { manual_seed(1); }", "torch::manual_seed", "none"),
         ("using F = decltype(ATEN_FN(add));", "ATEN_FN", "none"),
         ("auto f(c10::complex<float> x) { return std::conj(x); }", "std::conj", "decision"),
+        ("void f(at::Tensor x) { int a = x.cumsum(0), b = 1;\ng(b); }", "b", "follows"),
         (
             "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
             "at::Scalar",
@@ -386,6 +387,14 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "const at::cuda::OptionalCUDAGuard g(device_of(x));",
             "const torch::stable::accelerator::DeviceGuard g(x.get_device_index());",
         ),
+        (
+            "at::cuda::CUDAGuard g(x.device()), h{(char)x.get_device()};",
+            "torch::stable::accelerator::DeviceGuard g(x.device().index()), h{(char)x.get_device()};",
+        ),
+        (
+            "auto d = x.device(); at::cuda::CUDAGuard g(d);",
+            "auto d = x.device(); torch::stable::accelerator::DeviceGuard g(d.index());",
+        ),
         ("at::TensorList l = {y}; g(l.vec());", "std::vector<torch::stable::Tensor> l = {y}; g(l);"),
         ("g(x.type().device_type());", "g(x.device().type());"),
         ("y.fill_(/* none */ 0);", "torch::stable::fill_(y, /* none */ 0);"),
@@ -423,6 +432,12 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "if (y.item().toBool()) {}",
             "if ([](const torch::stable::Tensor& self_) { bool item_; TORCH_ERROR_CODE_CHECK("
             "aoti_torch_item_bool(self_.get(), &item_)); return item_; }(y)) {}",
+        ),
+        ("at::ones({1}, x.options());", "torch::stable::full({1}, 1, x.scalar_type(), std::nullopt, x.device());"),
+        (
+            "at::empty({1}, at::device(at::kCUDA).dtype(at::kInt));",
+            "torch::stable::empty({1}, torch::headeronly::ScalarType::Int, std::nullopt, "
+            "torch::stable::Device(torch::headeronly::kCUDA));",
         ),
         ("std::min(4, at::get_num_threads());", "std::min(4, static_cast<int>(torch::stable::get_num_threads()));"),
     ],
@@ -485,6 +500,7 @@ def test_an_error_may_be_at_the_end_of_a_declaration(tmp_path, capsys):
         ("cublasHandle_t f();", "cublas_v2.h"),
         ("cudnnDataType_t f();", "cudnn.h"),
         ("hipStream_t f();", "hip/hip_runtime.h"),
+        ("typedef unsigned uint;\nuint f();", "sys/types.h"),
         ("using namespace std::chrono;", "chrono"),
         ("#ifdef A\n#include <map>\n#endif\nstd::map<int, int> m;", "map>\n#ifdef A\n#include <map"),
     ],

@@ -201,8 +201,6 @@ class Calls(Types):
         """Return the parts of a TensorOptions, or None if it has other parts or its value is unknown."""
         function, inner = part(node, "function"), part(node, "arguments").named_children
         this, name = part(function, "argument"), self.text(part(function, "field"))
-        if node.type in ("argument_list", "initializer_list"):
-            return self.read_options(node.named_children[0]) if len(node.named_children) == 1 else None
         if value := self.variable(self.text(node)).options:
             return self.read_options(value)
         if self.type_of(node) == "dtype":

@@ -252,8 +252,9 @@ class Names(Findings):
         elif not is_variable:
             whole = "::".join(word.text for word in words)
             self.need_header("posix", whole, node)  # even if declared, because extensions do that for Windows only
-            for kind in () if self.is_declared(name) else ("std", "c") if self.std and len(words) == 1 else ("c",):
-                self.need_header(kind, whole, node)
+            if not self.is_declared(name):
+                for kind in ("std", "c") if self.std and len(words) == 1 else ("c",):
+                    self.need_header(kind, whole, node)
 
     def follow(self, node: Node, what: str, origin: str) -> None:
         """Record that a line compiles once another one does."""

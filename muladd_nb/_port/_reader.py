@@ -258,8 +258,8 @@ class Reader(Calls):
         names = [self.text(x) for x in (inner.named_children if is_binding else [name] * (name is not EMPTY))]
         types = [of] * len(names)
         if is_binding:
-            pair, is_tensor = PAIR.match(of), of == "Tensor" or TUPLE.match(of)
-            types = [*pair.groups()] if pair and len(names) == 2 else ["Tensor" if is_tensor else ""] * len(names)
+            pair, same = PAIR.match(of), "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
+            types = [*pair.groups()] if pair and len(names) == 2 else [same] * len(names)
         elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
             names = []
         elif of == "options" and may_go and names and self.read_options(value) is not None:

@@ -13,7 +13,8 @@ from ._names import UNKNOWN, Names
 from ._source import ROOTS, Node, Source, above, part
 from ._table import ATEN, RARE, ROWS, WORDS
 
-PAIR = re.compile(r"(?:Dict)?\((?P<first>[^()]+), (?P<second>.+)\)\??$")  # a pair, or the elements of a map
+# A pair, or the elements of a map, such as (other, Tensor[]); not three types, and not (Tensor, ...).
+PAIR = re.compile(r"(?:Dict)?\((?P<first>[^(),]+), (?P<second>[^(),.]*(?:\(.+\))?[^(),.]*)\)\??$")
 ITERATORS = ("begin", "end", "cbegin", "cend", "rbegin", "rend", "find")
 LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
 ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
@@ -155,8 +156,6 @@ class Types(Names):
 
     def in_file(self, source: Source, node: Node) -> Types:
         """Return an object that resolves the names at a node of another file of the project."""
-        if source is self.source:
-            return self
         other = Types(source, self.project, self.target)
         other.here = source.around(node)
         return other
