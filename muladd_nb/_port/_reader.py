@@ -279,11 +279,10 @@ class Reader(Calls):
         if first and is_local and not self.in_function(name) and not self.text(head[0]).startswith("const"):
             self.breaks(name, first)  # without T, f(T& x) declares a variable
             scope |= {word: Variable("bad", first.where) for word in names}
-        is_fixed = (
-            declarator.type == "array_declarator" or "constexpr" in words or ("const" in words and declared == "int")
-        )
+        is_constexpr = "constexpr" in words
+        is_fixed = is_constexpr or declarator.type == "array_declarator" or ("const" in words and declared == "int")
         guessed = found.where if found and (declared == "" or not is_local or is_fixed) else ""
-        if bad := bad or ("constexpr" in words and is_local and found) or None:
+        if bad := bad or (is_constexpr and is_local and found) or None:
             self.breaks(name, bad)
         for word in names if not is_function else ():  # after an error, compilers skip the rest of a declaration
             scope[word].origin = scope[word].origin or lost or guessed
