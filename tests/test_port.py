@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import run
 from ten import ROOT
 
 from muladd_nb.__main__ import main
@@ -612,8 +613,9 @@ def test_what_cannot_be_parsed_is_said_and_its_names_are_found(tmp_path, capsys)
 def test_code_may_be_nested_deeply_as_generated_code_is(tmp_path, capsys, monkeypatch):
     chain = "".join(f"if (x == {i}) g();\nelse " for i in range(600))
     deep = f"void f(int x) {{{chain} AT_ERROR();}}\n"
-    assert port(tmp_path, a_DOT_cpp=deep) == 1
-    assert "a.cpp:601: none: AT_ERROR" in capsys.readouterr().out
+    (tmp_path / "a.cpp").write_text(deep)
+    # In a process of its own: once Dynamo has run, CPython 3.12 counts each call in Python as one in C, and allows few.
+    assert "a.cpp:601: none: AT_ERROR" in run(sys.executable, "-m", "muladd_nb", "port", tmp_path).stdout
     monkeypatch.setattr(sys, "setrecursionlimit", lambda n: None)
     monkeypatch.setattr(Reader, "read", lambda self: self.read())
     assert port(tmp_path, a_DOT_cpp=deep) == 2
