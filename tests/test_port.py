@@ -5,6 +5,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -808,6 +809,18 @@ def test_a_tree_that_git_could_not_restore_is_left_alone(tmp_path, capsys, monke
     assert port(tmp_path, "--write", b_DOT_cpp="at::Tensor f();\n") == 2
     assert "has files that git ignores" in capsys.readouterr().err
     (tmp_path / "b.cpp").unlink()
+    of_submodule = ["git", "-C", str(tmp_path / "sub"), *git[3:]]
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/c.cpp").write_text("at::Tensor f();\n")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run([*of_submodule, *command], check=True)
+    for command in (["add", "sub"], ["commit", "-qm", "a submodule"]):
+        subprocess.run([*git, *command], check=True, capture_output=True)
+    assert port(tmp_path, "--write") == 2
+    assert "has files that git ignores" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "sub")
+    subprocess.run([*git, "rm", "-q", "sub"], check=True)
+    subprocess.run([*git, "commit", "-qm", "y"], check=True)
     assert port(tmp_path, "--write") == 0
     assert "STABLE_TORCH_LIBRARY" in (tmp_path / "a.cpp").read_text()
 

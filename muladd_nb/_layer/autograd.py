@@ -169,8 +169,7 @@ def _sum_of(parts: Sequence[tuple[int, Partial]]) -> Partial:
 
 def _next(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]) -> Partial:
     """Return the partial derivative of a derivative with respect to ``x``: a derivative of the next order."""
-    of, order, place = form.family[()], len(form.role), inputs.index(x)
-    before = [inputs.index(form.role[0])] if order == 1 else []
+    of, order, place, before = form.family[()], len(form.role), inputs.index(x), _before(form, inputs)
     # It is zero if one of the first derivatives does not read x: x * y differentiated twice with respect to x is 0.
     reads_x = [(y,) in form.family and x in form.family[y,].reads for y in inputs]
     if not all(reads_x[at] for at in before):
@@ -184,11 +183,13 @@ def _next(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]
         times = _times_product(higher, inputs, grads, by, before, place)
         return Partial([*_kept(of, read), *grads, *by], unless_zero(times))
     # torch.func cannot differentiate a formula while an operator runs.
-    in_reverse_mode, in_forward_mode = (
-        _by_formula(form, inputs, grads, by, before, place),
-        _refuse(form, "take reverse mode"),
-    )
+    in_reverse_mode, in_forward_mode = _by_formula(form, inputs, grads, by, place), _refuse(form, "take reverse mode")
     return Partial([*inputs, *grads, *by], unless_zero(in_reverse_mode), unless_zero(in_forward_mode))
+
+
+def _before(form: Form, inputs: list[str]) -> list[int]:
+    """Return the place of the input of a first derivative. Those of a higher one are among its arguments."""
+    return [inputs.index(form.role[0])] if len(form.role) == 1 else []
 
 
 def _is_by_formula(operator: Form, x: str) -> bool:
@@ -199,8 +200,7 @@ def _is_by_formula(operator: Form, x: str) -> bool:
 
 def _next_by_formula(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]) -> Partial:
     """Return the partial derivative of a derivative with respect to a tensor whose gradient is the formula's."""
-    before = [inputs.index(form.role[0])] if len(form.role) == 1 else []
-    times = _by_formula(form, inputs, grads, by, before, inputs.index(x))
+    times = _by_formula(form, inputs, grads, by, inputs.index(x))
     why = f"in forward mode there is no higher derivative by {x}, which has a dtype of its own: take reverse mode"
     return Partial([*inputs, *grads, *by], times, refusing(form.family[()].name, why))
 
@@ -223,7 +223,7 @@ def _times_product(
     return product
 
 
-def _by_formula(form: Form, inputs: list[str], grads: list[str], by: list[str], before: list[int], place: int) -> Times:
+def _by_formula(form: Form, inputs: list[str], grads: list[str], by: list[str], place: int) -> Times:
     """Return a function that differentiates the operator's formula, because no kernel has this derivative."""
     operator = form.family[()]
     if operator.promises.formula is None:
@@ -238,7 +238,7 @@ def _by_formula(form: Form, inputs: list[str], grads: list[str], by: list[str], 
             results = formula.compute(unchecked, dict(zip(inputs, given, strict=True)))
             return sum(values[grad] * results[i] for grad, i in zip(grads, operator.of_c, strict=True))
 
-        for at in (*before, *(values[y] for y in by), place):
+        for at in (*_before(form, inputs), *(values[y] for y in by), place):
             of = torch.func.grad(lambda *given, of=of: of(*given).sum(), at)
         given = [values[x] for x in inputs]
         return gradient * of(*(x.expand(gradient.shape) if isinstance(x, Tensor) else x for x in given))

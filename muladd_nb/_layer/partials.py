@@ -73,9 +73,6 @@ def zeros_of(like: Tensor, shape: Sequence[int]) -> Tensor:
     return zero.expand(shape)
 
 
-_strides = Tensor.stride
-
-
 def _layout(x: Tensor) -> Layout:
     return x.shape, x.stride() if x.layout is torch.strided else ()
 
@@ -300,8 +297,9 @@ class Derivative:
             made += schedule.to_together(of_call) if needs else (of_call,)
             needs = ()  # the other kernels have no such argument
         # A sum that the pass returns has the shape of its tensor, but is contiguous.
+        strides = Tensor.stride
         if layouts or (
-            sums and (schedule.others or [*map(_strides, made)] != [*map(_strides, schedule.to_tensors(given))])
+            sums and (schedule.others or [*map(strides, made)] != [*map(strides, schedule.to_tensors(given))])
         ):
             gradients = dict(zip((*schedule.together, *schedule.others), made, strict=True))
             self.lay_out(gradients, layouts, dict(zip(plan.tensors, tensors, strict=True)), sums=sums)

@@ -89,7 +89,8 @@ class Port:
         if status.stdout.strip():
             return "is in a git repository with changes that are not committed"
         ignored = subprocess.run([*git, "check-ignore", "--", *inside], capture_output=True, check=False)
-        return "has files that git ignores" if ignored.returncode == 0 else ""
+        # Git answers 1 if it ignores none of them, and 128 if it cannot tell, as for files of a submodule.
+        return "has files that git ignores" if inside and ignored.returncode != 1 else ""
 
 
 def _files(path: Path, left_out: list[Path]) -> list[Path]:
