@@ -39,17 +39,17 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
         x, y = (torch.randn(numel, device=device(), requires_grad=True) for _ in range(2))
         grad = torch.ones(numel, device=device())
 
-        def step(function: Callable[..., torch.Tensor], x: Any = x, y: Any = y, grad: Any = grad) -> None:
+        def step(function: Callable[[], torch.Tensor], x: Any = x, y: Any = y, grad: Any = grad) -> None:
             x.grad = y.grad = None
-            function(x, y).backward(grad)
+            function().backward(grad)
 
-        functions: dict[str, Callable[..., torch.Tensor]] = {
-            "mymuladd": lambda x, y: muladd_nb.mymuladd(x, y, C),
-            "torch.ops": lambda x, y: ops.mymuladd(x, y, C),
-            "eager": eager,
-            "addcmul": partial(torch.addcmul, constant(x.detach())),
+        functions: Sides = {
+            "mymuladd": partial(muladd_nb.mymuladd, x, y, C),
+            "torch.ops": partial(ops.mymuladd, x, y, C),
+            "eager": partial(eager, x, y),
+            "addcmul": partial(torch.addcmul, constant(x.detach()), x, y),
         }
-        yield {"mode": "forward with grad", "numel": numel}, {k: partial(f, x, y) for k, f in functions.items()}
+        yield {"mode": "forward with grad", "numel": numel}, functions
         yield {"mode": "forward and backward", "numel": numel}, {k: partial(step, f) for k, f in functions.items()}
 
     # A public function calls these before it bypasses the dispatcher, if it cannot call torch's C++ functions instead.

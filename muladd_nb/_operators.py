@@ -11,7 +11,7 @@ TABLE = {
         formula=lambda a, b, c: a * b + c,
         node="MyMulAdd",
         instead="write a * b + c",
-        aten=torch.mul,
+        aten=torch.ops.aten.mul.Tensor,
         flops=2,
         fused=lambda ops, a, b, c: ops.fma(a, b, c),
     ),
@@ -25,7 +25,7 @@ TABLE = {
     "mymul(Tensor a, Tensor b)": Elementwise(
         formula=lambda a, b: a * b,
         node="MyMul",
-        aten=torch.mul,
+        aten=torch.ops.aten.mul.Tensor,
         fused=lambda ops, a, b: ops.mul(a, b),
         linear=({"a"}, {"b"}),
     ),

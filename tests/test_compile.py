@@ -647,7 +647,7 @@ def test_nothing_of_the_package_is_compiled_where_a_program_is_compiled_in_part(
         torch.compiler.reset()
         torch._dynamo.utils.counters.clear()
         # Large enough for a node in Python to record the call.
-        x, y = (torch.ones(2**16 + 1, device=device, requires_grad=True) for _ in range(2))
+        x, y = (torch.ones(2**20 + 1, device=device, requires_grad=True) for _ in range(2))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.filterwarnings("ignore", "Guards may run slower on Python 3.13.0")

@@ -1,5 +1,6 @@
 """A call past the dispatcher does what a call through it does, for any tensors and with other kernels registered."""
 
+import copy
 import gc
 import sys
 import threading
@@ -19,7 +20,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import muladd_nb
 from muladd_nb import _C
-from muladd_nb._layer import torch_private
+from muladd_nb._layer import aten_node, fast_path, torch_private
+from muladd_nb._operators import FORMS
 
 ops = torch.ops.muladd_nb
 IN_CPP = [path for path in torch_private.names if path.startswith("libtorch:")]  # empty if torch's C++ is not called
@@ -407,31 +409,76 @@ def test_nothing_is_done_twice_or_leaks_where_torch_throws(path, tmp_path):
     assert status == 0, stderr
 
 
-@pytest.mark.parametrize("returns", ["sparse", "an error"])
-@pytest.mark.filterwarnings("ignore:Warning only once")
-def test_what_goes_wrong_while_aten_records_is_an_error_once(returns):
-    seen = []
+def test_a_hook_that_raises_while_aten_records_is_called_once_and_its_error_is_raised():
+    seen, counts = [], []
 
-    def multiply(a, b):
+    def pack(x):
         seen.append(1)
-        if returns == "an error":
-            raise ValueError("of the program")
-        return torch.zeros(3).to_sparse()
+        raise LookupError("of the hook")
 
+    x = torch.ones(3, requires_grad=True)
+    for _ in range(3):
+        gc.collect()
+        counts.append(sum(type(one) is torch.Tensor for one in gc.get_objects()))
+        with (
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x),
+            pytest.raises(LookupError, match="of the hook"),
+        ):
+            muladd_nb.mymul(x, x)
+    assert len(seen) == 3
+    assert counts[1] == counts[2]
+    assert muladd_nb.mymul(x, x).eq(1).all()  # nothing of the failed calls is left
+
+
+def test_a_hook_may_record_a_call_while_aten_records_another():
+    x, y = (torch.full((3,), value, requires_grad=True) for value in (2.0, 3.0))
+    inner = []
+
+    def pack(saved):
+        if len(inner) < 2:  # the second is recorded while the first is being recorded
+            inner.append(None)
+            with torch.enable_grad():
+                inner.append(muladd_nb.mymul(y, y))
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        outer = muladd_nb.mymuladd(x, y, 0.5)
+    assert outer.eq(6.5).all() and inner[-1].eq(9).all()
+    assert [g.unique().item() for g in torch.autograd.grad(outer.sum(), (x, y))] == [3, 2]
+    assert torch.autograd.grad(inner[-1].sum(), y)[0].eq(6).all()
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once")
+def test_a_program_that_replaces_atens_kernel_does_not_change_what_aten_records():
+    """A call is recorded by the operator of ATen, but its values are the kernel's of this package."""
     x = torch.ones(3, requires_grad=True)
     library = torch.library.Library("aten", "IMPL")
     try:
-        library.impl("mul.Tensor", multiply, "CPU", allow_override=True)
-        counts = []
-        for _ in range(3):
-            gc.collect()
-            counts.append(sum(type(one) is torch.Tensor for one in gc.get_objects()))
-            with pytest.raises((RuntimeError, ValueError), match="incompatible tensor type|of the program"):
-                muladd_nb.mymul(x, x)
+        library.impl("mul.Tensor", lambda a, b: torch.zeros(3), "CPU", allow_override=True)
+        assert torch.mul(x, x).eq(0).all()
+        result = muladd_nb.mymul(x, x)
     finally:
         library._destroy()
-    assert len(seen) == 3
-    assert counts[1] == counts[2]
+    assert result.eq(1).all()
+
+
+def test_an_operator_of_aten_that_calls_others_cannot_record():
+    """``multiply`` calls ``mul``, whose kernel would compute another result."""
+    node = aten_node.node_of(torch.ops.aten.multiply.Tensor)
+    if node is None:
+        pytest.skip("the fast path is off")
+    form = copy.copy(next(form for form in FORMS if form.name == "mymul" and form.kind == "functional"))
+    form.aten_node = node
+    call = fast_path.direct_caller(form, otherwise=form.op)
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="^mymul: the operator that aten names did not call its own kernel"):
+        call(x, x)
+    assert call(x.detach(), x.detach()).eq(1).all()
+
+
+def test_a_second_library_takes_another_key():
+    unused = torch_private.unused_key(torch.ops.aten.mul.Tensor, aten_node.UNUSED)
+    assert unused == aten_node.UNUSED[1 if IN_CPP else 0]
 
 
 # ---- Arguments that the C++ code parses itself

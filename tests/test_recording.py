@@ -13,7 +13,10 @@ import torch
 from calls import RETURNING
 from layouts import ALL
 from torch._dynamo import compiled_autograd
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts, noop_context_fn
+
+LARGEST_OF_ATEN = 2**20  # the number of elements of the largest call that ATen's node records
 
 
 def node(result):
@@ -78,6 +81,15 @@ def test_a_storage_that_was_shrunk_is_not_read(device, call, aten, own, count):
             call(*inputs)
 
 
+@every_call
+def test_nothing_outlives_a_call(device, call, aten, own, count):
+    inputs = leaves(count, device)
+    result = call(*inputs)
+    storages = [StorageWeakRef(x.untyped_storage()) for x in (*inputs, result)]
+    del inputs, result
+    assert all(storage.expired() for storage in storages)
+
+
 class Subclass(torch.Tensor):
     pass
 
@@ -125,12 +137,13 @@ def test_every_node_looks_the_same(device, call, aten, own, count):
         if not any(needs):
             continue
         seen = []
-        for size, observer in itertools.product([5, 2**16, 2**16 + 1], OBSERVERS):
+        for size, observer in itertools.product([5, LARGEST_OF_ATEN, LARGEST_OF_ATEN + 1], OBSERVERS):
             inputs = [torch.zeros(size, dtype=torch.float64, device=device).requires_grad_(need) for need in needs]
             with OBSERVERS[observer]():
                 edges, saved = appearance(call, inputs)
                 recorded_by = node(call(*inputs))
-            assert recorded_by == (aten if size <= 2**16 and observer not in SEES_OPERATORS else own), (size, observer)
+            by_aten = size <= LARGEST_OF_ATEN and observer not in SEES_OPERATORS
+            assert recorded_by == (aten if by_aten else own), (size, observer)
             seen.append((edges, [(place, *rest) for place, shape, *rest in saved if shape == (size,)]))
         assert all(one == seen[0] for one in seen)
 

@@ -199,7 +199,7 @@ def compiled(f, g):
 def compiled_autograd():
     import muladd_nb
 
-    x, y = (torch.randn(2**16 + 1, requires_grad=True) for _ in range(2))  # large enough for the node in Python
+    x, y = (torch.randn(2**20 + 1, requires_grad=True) for _ in range(2))  # large enough for the node in Python
     with torch._dynamo.config.patch(compiled_autograd=True):
         torch.compile(lambda loss: loss.backward(inputs=[x]), backend="eager")(muladd_nb.mymul(x, y).sum())
     assert_close(x.grad, y)

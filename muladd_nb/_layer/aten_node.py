@@ -1,31 +1,63 @@
-"""Finds in which order ATen's node saves tensors, so that the node in Python saves them in the same order.
+"""Records small calls with a node of ATen, which is in C++: a node in Python takes several times as long.
 
-Small calls are recorded by ATen's node, and others by a node in Python. A profiler, for example, can make the forward
-pass of a call use one node and its recomputation the other. ``torch.utils.checkpoint`` matches the tensors that the
-two nodes save by their order.
+The entry of an operator names an operator of ATen with the same derivative (``aten``). Its kernel at the key Autograd
+makes the node, and then redispatches to a kernel that computes. We add a kernel to the operator, at a key that PyTorch
+has no kernel for. It computes nothing, and returns what this library has computed (``aten_node.h``).
+
+Other calls are recorded by a node in Python. A profiler, for example, can make the forward pass of a call use one node
+and its recomputation the other. ``torch.utils.checkpoint`` matches the tensors that the two nodes save by their order.
+So the node in Python saves them in the order of ATen's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .. import _C
+from . import torch_private as private
 from ._library import name
 
+# The keys of backends that PyTorch has no kernels for. Each library of a process takes another one.
+UNUSED = "FPGA", "Metal", "Vulkan", "CustomRNGKeyId"
+MOST_TENSORS = 3  # aten_node.h
+_nodes: dict[Any, tuple[int, int] | None] = {}
 
-def order_of(op: Any, aten: Callable[..., Tensor], reads: Mapping[str, Sequence[str]]) -> list[str]:
+
+def node_of(aten: Any) -> tuple[int, int] | None:
+    """Return for C++ what makes a node of ``aten``: the address of a function, and the dispatch keys to call it with.
+
+    Return None on a torch that lacks what is needed.
+    """
+    if aten not in _nodes:
+        _nodes[aten] = None
+        redispatch, key = private.redispatch_in_cpp(aten), private.unused_key(aten, UNUSED)
+        if redispatch and private.set_error and key:
+            _C.take_computed(aten.name().removeprefix("aten::"), key)
+            _nodes[aten] = redispatch, private.bits_of("AutogradCPU", key)
+    return _nodes[aten]
+
+
+def order_of(op: Any, aten: Any, reads: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the tensors that ATen's node saves, in its order.
 
-    ``reads`` maps each tensor to the arguments that its derivative reads. Raise ``ValueError`` if ``aten`` makes more
-    than one node, or if the node saves other tensors for a gradient than the derivative reads.
+    ``reads`` maps each tensor to the arguments that its derivative reads. Raise ``ValueError`` if ``aten`` is not an
+    operator of as many tensors (at most three), or if its node saves other tensors for a gradient than the derivative
+    reads.
     """
+    takes = [*private.arguments(aten), *private.results(aten)] if isinstance(aten, private.OpOverload) else []
+    if [str(x.type) for x in takes if not x.alias_info] != ["Tensor"] * (1 + len(reads)) or len(reads) > MOST_TENSORS:
+        raise ValueError(
+            f"{name(op)}: aten must be an overload of ATen, such as torch.ops.aten.mul.Tensor, that takes {[*reads]} "
+            f"and returns a new tensor; at most {MOST_TENSORS} tensors can be passed; got {aten}"
+        )
 
-    def look(some: Sequence[str]) -> tuple[list[str | None], list[str | None]]:
-        """Return the inputs and the saved tensors of the node if only ``some`` tensors require grad."""
+    def saved_for(some: Sequence[str]) -> list[str | None]:
+        """Return what the node saves if only ``some`` tensors require grad."""
         leaves = [torch.ones(1, device="cpu").requires_grad_(x in some) for x in reads]
         name_of = {leaf.data_ptr(): x for x, leaf in zip(reads, leaves, strict=True)}
         saved: list[str | None] = []
@@ -35,16 +67,13 @@ def order_of(op: Any, aten: Callable[..., Tensor], reads: Mapping[str, Sequence[
             return x
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-            node: Any = aten(*leaves).grad_fn
-        inputs = [getattr(edge, "variable", None) for edge, _ in node.next_functions] if node else []
-        return [None if x is None else name_of[x.data_ptr()] for x in inputs], saved
+            aten(*leaves)
+        return saved
 
     # In a new thread, because modes, transforms and hooks may be active where the package is imported.
     with ThreadPoolExecutor(1) as thread:
-        (inputs, order), *each = thread.map(look, [list(reads), *([x] for x in reads)])
-    if set(inputs) != set(reads):
-        raise ValueError(f"{name(op)}: aten must be one operator of ATen, on {[*reads]}")
-    for (argument, read), (_, saved_for_it) in zip(reads.items(), each, strict=True):
+        order, *each = thread.map(saved_for, [list(reads), *([x] for x in reads)])
+    for (argument, read), saved_for_it in zip(reads.items(), each, strict=True):
         if saved_for_it != [one for one in order if one in read] or not set(read) <= set(order):
             saved = ["another tensor" if one is None else one for one in saved_for_it]
             raise ValueError(

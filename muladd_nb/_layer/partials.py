@@ -25,7 +25,7 @@ from torch import Tensor
 from . import contract
 from . import torch_private as private
 from ._library import name
-from .aten_node import order_of
+from .aten_node import node_of, order_of
 from .fast_path import caller, direct_caller
 from .formula import Formula
 from .operator import Form
@@ -170,6 +170,7 @@ class Derivative:
         if form.promises.aten is not None and not form.tensor_numbers:
             reads = {x: [y for y in self.partials[x].reads if y in self.tensors] for x in self.tensors}
             saved = order_of(form.op, form.promises.aten, reads)
+            form.aten_node = node_of(form.promises.aten)
             self.saved_order = saved + [x for x in self.tensors if x not in saved]
         self.plans = Cache(self.plan)
 

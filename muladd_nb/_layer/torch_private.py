@@ -12,7 +12,7 @@ import pkgutil
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from functools import reduce
 from operator import attrgetter, or_
@@ -131,7 +131,6 @@ requires_grad = _address("_ZNK3c1010TensorImpl13requires_gradEv", CALLS)  # c10:
 function_modes = _address("_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", CALLS)  # the number of active modes
 has_callbacks = _address("_ZN2at12hasCallbacksEv", CALLS)  # whether a profiler or another observer is active
 bump_version = _address("_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE", CALLS)  # counts a write
-set_data = _address("_ZNK2at10TensorBase8set_dataERKS0_", CALLS)  # at::TensorBase::set_data(const TensorBase&)
 wrap = _address("_Z16THPVariable_WrapON2at10TensorBaseE", CALLS)  # THPVariable_Wrap(TensorBase&&): makes an object
 # The thread-local variable c10::impl::raw_local_dispatch_key_set: the dispatch keys that a thread includes and
 # excludes.
@@ -140,6 +139,8 @@ dispatch_keys = _KEYS if _address(_KEYS, CALLS) else ""
 # c10::impl::OperatorEntry::hasKernelForDispatchKey(DispatchKey) and kernelForDispatchKey(DispatchKey)
 has_kernel = _address("_ZNK3c104impl13OperatorEntry23hasKernelForDispatchKeyENS_11DispatchKeyE", CALLS)
 kernel = _address("_ZNK3c104impl13OperatorEntry20kernelForDispatchKeyENS_11DispatchKeyE", CALLS)
+# torch::translate_exception_to_python(const std::exception_ptr&): sets the Python error for an exception of C++
+set_error = _address("_ZN5torch29translate_exception_to_pythonERKNSt15__exception_ptr13exception_ptrE", CALLS)
 # A tensor in which C++ looks for the address of its C++ tensor. From torch 2.14 on, the stable ABI converts both ways.
 example = torch.empty(0) if _asks_cpp else None
 from_object, to_object = map(_C.address, ("torch_tensor_from_pyobject", "torch_tensor_to_pyobject"))
@@ -176,8 +177,9 @@ record_tangents = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANS
 dispatch_keys_of = _find("torch._C:_dispatch_keys", CALLS, FORWARD_MODE)
 keys_of_example = dispatch_keys_of(example).raw_repr() if dispatch_keys_of and example is not None else 0
 _DispatchKeySet = _find("torch._C:DispatchKeySet", CALLS)
-_DispatchKey = _find("torch._C:DispatchKey", CALLS)
 _dump = _find("torch._C:_dispatch_dump", CALLS)
+_key = _find("torch._C:_dispatch_key_parse", CALLS)
+_has_kernel = _find("torch._C:_dispatch_has_kernel_for_dispatch_key", CALLS)
 _handle = _getter("torch:ops.aten.mul.Tensor", "_handle", CALLS)
 
 # Compiled autograd calls this on every function, but single-level functions do not have it.
@@ -285,19 +287,33 @@ def dispatch(op: str, device: str) -> tuple[int, int, Any, dict[str, int]] | Non
     handle, and the keys whose kernels may be called. It is None if that is not known, or if another kernel for the
     device was registered before this package was imported.
     """
-    if None in (dispatch_keys_of, _DispatchKeySet, _DispatchKey, _dump, _handle):
+    if None in (dispatch_keys_of, _DispatchKeySet, _key, _dump, _handle):
         return None
     if f"{device} (inactive)" in _dump(f"{_package}::{op}"):
         return None
-
-    def together(*keys: str) -> int:
-        return reduce(or_, (_DispatchKeySet(getattr(_DispatchKey, key)).raw_repr() for key in keys))
-
-    inference = together(device, f"Autocast{device}")
-    normal = inference | together(f"Autograd{device}", "ADInplaceOrView")
+    inference = bits_of(device, f"Autocast{device}")
+    normal = inference | bits_of(f"Autograd{device}", "ADInplaceOrView")
     handle = _handle(overload(_package, op))
     keys = "BackendSelect", "ADInplaceOrView", "Autograd", f"Autograd{device}", device
-    return normal, inference, handle, {key: int(getattr(_DispatchKey, key)) for key in keys}
+    return normal, inference, handle, {key: int(_key(key)) for key in keys}
+
+
+def redispatch_in_cpp(op: Any) -> int:
+    """Return the address of ``at::_ops::*::redispatch`` for an operator of ATen whose arguments are tensors, or 0."""
+    qualified = op.name().removeprefix("aten::").replace(".", "_")
+    more = "S6_" * (len(arguments(op)) - 1)
+    symbol = f"_ZN2at4_ops{len(qualified)}{qualified}10redispatchEN3c1014DispatchKeySetERKNS_6TensorE{more}"
+    return _C.address(symbol) if _asks_cpp else 0
+
+
+def unused_key(op: Any, among: Sequence[str]) -> str | None:
+    """Return the first of these dispatch keys for which an operator has no kernel."""
+    return next((key for key in among if _has_kernel and not _has_kernel(op.name(), key)), None)
+
+
+def bits_of(*keys: str) -> int:
+    """Return a set of dispatch keys as C++ represents it."""
+    return reduce(or_, (_DispatchKeySet(_key(key)).raw_repr() for key in keys))
 
 
 def differentiating() -> bool:

@@ -223,7 +223,7 @@ def form_of(name):
 )
 def test_a_promise_that_cannot_be_kept_is_refused(name, sentence):
     with pytest.raises(ValueError, match=f"^{name}: .*{sentence}"):
-        autograd.register(dataclasses.replace(form_of(name), promises=Elementwise(aten=torch.mul)))
+        autograd.register(dataclasses.replace(form_of(name), promises=Elementwise(aten=torch.ops.aten.mul.Tensor)))
 
 
 # ---- Eight inputs, and a derivative by hand

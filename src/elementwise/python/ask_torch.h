@@ -43,8 +43,8 @@ struct Torch {
     int64_t (*function_modes)();                       // the number of active ones
     bool (*has_callbacks)();                           // whether a profiler is active
     void (*bump_version)(AtenTensorHandle tensor);
-    void (*set_data)(AtenTensorHandle tensor, AtenTensorHandle value); // does `tensor.data = value`
-    PyObject* (*wrap)(AtenTensorHandle tensor); // makes a Python object, and moves from the tensor
+    void (*set_error)(const std::exception_ptr& error); // sets the Python error that torch raises for it
+    PyObject* (*wrap)(AtenTensorHandle tensor);         // makes a Python object, and moves from the tensor
     // Whether the dispatcher's `entry` for an operator has a kernel for a key, and which one.
     bool (*has_kernel)(const void* entry, uint16_t key);
     const void* (*kernel)(const void* entry, uint16_t key);
@@ -185,14 +185,27 @@ inline Object object_of(OwnTensor tensor) {
   return Object(static_cast<PyObject*>(object));
 }
 
-// `object.data = value`. If torch's function throws, the assignment in Python raises the error with torch's message.
-inline void set_data(PyObject* object, OwnTensor value) {
-  if (torch().in_c.set_data) try {
-      OwnTensor own;
-      return torch().in_c.set_data(tensor_of(object, own).get(), value.get());
-    } catch (const std::exception&) {
-    }
-  if (PyObject_SetAttrString(object, "data", object_of(std::move(value)).get())) throw ErrorInPython();
+// Calls at::_ops::*::redispatch of an operator of one to three tensors, with dispatch keys. Throws ErrorInPython.
+inline OwnTensor redispatch(const void* function, uint64_t keys, const AtenTensorHandle* x, int count) {
+  // An at::Tensor: a pointer, in a class with a destructor, so that it is returned in memory.
+  struct Returned {
+    void* implementation;
+    ~Returned() {}
+  };
+  const auto call = [function, keys](auto... tensors) {
+    return new Returned(reinterpret_cast<Returned (*)(uint64_t, decltype(tensors)...)>(function)(keys, tensors...));
+  };
+  try {
+    // A handle is the address of an at::Tensor that `new` made.
+    return OwnTensor(
+        reinterpret_cast<AtenTensorHandle>(
+            count == 1   ? call(x[0])
+            : count == 2 ? call(x[0], x[1])
+                         : call(x[0], x[1], x[2])));
+  } catch (...) {
+    torch().in_c.set_error(std::current_exception()); // the error of a hook keeps its type
+    throw ErrorInPython();
+  }
 }
 
 inline bool requires_grad(PyObject* object, Tensor tensor) {
@@ -310,7 +323,7 @@ inline void define_questions(nanobind::module_& m) {
     address(set.in_c.function_modes, "function_modes");
     address(set.in_c.has_callbacks, "has_callbacks");
     address(set.in_c.bump_version, "bump_version");
-    address(set.in_c.set_data, "set_data");
+    address(set.in_c.set_error, "set_error");
     address(set.in_c.wrap, "wrap");
     address(set.in_c.from_object, "from_object");
     address(set.in_c.to_object, "to_object");

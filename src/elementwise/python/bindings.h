@@ -29,6 +29,7 @@ void define_module(nanobind::module_& m) {
   m.def("simd_level", [] { return cpu::isa().name; });
   m.def("conflict", conflict);
   python::define_questions(m);
+  python::define_aten_node(m);
   python::define_fast_path(m);
   // Reads the environment variables at import, so that a wrong value is an error then, and not at the first call.
   m.def("check_settings", [] {

@@ -22,7 +22,7 @@
 
 #include "../cpu/machine.h"
 #include "../settings.h"
-#include "ask_torch.h"
+#include "aten_node.h"
 
 namespace elementwise::python {
 
@@ -69,14 +69,14 @@ class Stack {
   // Finds the number of elements to compute, which is that of the shape that the tensors are broadcast to.
   int64_t measure(const KernelOfLibrary& kernel) {
     if (!kernel.broadcasts) {
-      TORCH_ERROR_CODE_CHECK(aoti_torch_get_numel(tensor(0), &numel_));
+      TORCH_ERROR_CODE_CHECK(aoti_torch_get_numel(tensors_[0], &numel_));
       return numel_;
     }
     int64_t sizes[kMaxDims], dims = 0;
     for (int i = 0; i < tensors_count_; i++) {
       int64_t dim, *own;
-      TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(tensor(i), &dim));
-      TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(tensor(i), &own));
+      TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(tensors_[i], &dim));
+      TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(tensors_[i], &own));
       own += dim;
       dim = std::min<int64_t>(dim, kMaxDims);
       while (dims < dim) sizes[dims++] = 1;
@@ -98,6 +98,11 @@ class Stack {
 
   OwnTensor result(int k) {
     return OwnTensor(values_[k]);
+  }
+
+  // The tensors among the arguments, also after the call.
+  const AtenTensorHandle* tensors() const {
+    return tensors_;
   }
 
  private:
@@ -126,7 +131,8 @@ class Stack {
   }
 
   AtenTensorHandle push_tensor(PyObject* x) {
-    const Tensor tensor = tensor_of(x, own_[tensors_count_++]);
+    const Tensor tensor = tensor_of(x, own_[tensors_count_]);
+    tensors_[tensors_count_++] = tensor.get();
     const uint64_t keys = keys_of(x, tensor);
     keys_together_ |= keys;
     keys_in_common_ &= keys;
@@ -134,17 +140,14 @@ class Stack {
     return tensor.get();
   }
 
-  AtenTensorHandle tensor(int i) const {
-    return torch::stable::detail::to<AtenTensorHandle>(*of_tensors_[i]);
-  }
-
   // Takes references to the tensors: without the GIL, another thread may exchange an object's tensor
   // (torch.utils.swap_tensors).
   void own_tensors() {
     for (int i = 0; i < tensors_count_; i++) {
       AtenTensorHandle own;
-      TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensor(i), &own));
+      TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensors_[i], &own));
       own_[i] = OwnTensor(own);
+      tensors_[i] = own;
       *of_tensors_[i] = torch::stable::detail::from(own);
     }
   }
@@ -153,6 +156,7 @@ class Stack {
 
   StableIValue values_[kMaxArguments + 1], optional_[kMaxOptional];
   StableIValue* of_tensors_[kMaxOperands]; // the tensors among these
+  AtenTensorHandle tensors_[kMaxOperands];
   int count_ = 0, tensors_count_ = 0, optional_count_ = 0;
   OwnTensor own_[kMaxOperands];
   uint64_t keys_together_ = 0, keys_in_common_ = ~uint64_t{0};
@@ -172,7 +176,7 @@ struct FastPath {
   Kernels without_out, with_out, recorded; // `recorded` compute the results for `recorder`
   bool returns;                            // whether it returns its results or `out`, and not None
   bool tensor_numbers;                     // whether floats are passed as tensors
-  PyObject* aten;                          // an operator of ATen whose C++ node has the same derivative, or null
+  AtenNode aten;                           // records small calls
   PyObject* recorder; // records a call in Python, given a tuple of its results and all arguments; or null
 
   // Returns null without an error if the call cannot go past the dispatcher.
@@ -189,7 +193,8 @@ struct FastPath {
       if (found == kernels.end() || !(*found)->is_registered() || (asks_autocast && autocasts())) return nullptr;
       kernel = &(*found)->kernel;
       records = stack.requires_grad(**found);
-      by_aten = stack.measure(*kernel) <= kMostComputedTwice && records && aten && (asks_autocast || !autocasts()) &&
+      by_aten = stack.measure(*kernel) <= kMostRecordedByAten && records && aten.redispatch &&
+                (asks_autocast || !autocasts()) &&
                 cpu::DefaultFloatEnvironment::is_callers(); // otherwise ATen's gradients lack subnormals
       if (records && (out != Py_None || is_below_autograd() || !(by_aten || recorder))) return nullptr;
       if (records && !by_aten) kernel = &recorded[found - kernels.begin()]->kernel;
@@ -200,7 +205,10 @@ struct FastPath {
     // An atomic increment would take longer. Without the GIL, a count may be lost.
     calls_past_dispatcher.store(calls_past_dispatcher.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     try {
-      if (by_aten) return record_by_aten(*kernel, stack, args);
+      if (by_aten) {
+        stack.run(*kernel);
+        return aten.record(*signature, stack.result(0), stack.tensors()).release();
+      }
       Object value = run(*kernel, stack, out);
       return records ? record(value, args) : value.release();
     } catch (const ErrorInPython&) {
@@ -248,21 +256,8 @@ struct FastPath {
     return all;
   }
 
-  // Returns the kernel's values with the node of ATen's operator: calls both, and gives ATen's result the memory of the
-  // kernel's result. The kernel comes first, because it checks the arguments.
-  PyObject* record_by_aten(const KernelOfLibrary& kernel, Stack& stack, PyObject* const* args) const {
-    stack.run(kernel);
-    OwnTensor value = stack.result(0);
-    const Object tensors(PyTuple_New(signature->tensors));
-    for (int i = 0, k = 0; i < signature->count; i++)
-      if (signature->arguments[i].is_tensor()) PyTuple_SetItem(tensors.get(), k++, Py_NewRef(args[i]));
-    Object result(PyObject_Call(aten, tensors.get(), nullptr)); // may call hooks of the program
-    set_data(result.get(), std::move(value));
-    return result.release();
-  }
-
-  // For more elements, a node in Python is cheaper than computing the result twice (measured).
-  static constexpr int64_t kMostComputedTwice = 1 << 16;
+  // For more elements, the backward pass of a node in Python is faster, because it is one kernel (measured).
+  static constexpr int64_t kMostRecordedByAten = 1 << 20;
 
   // Records the call by a node in Python, which gets the kernel's results, so that nothing is computed twice.
   PyObject* record(const Object& value, PyObject* const* args) const {
@@ -388,6 +383,9 @@ inline void define_fast_path(nanobind::module_& m) {
           const bool returns = nb::cast<std::string>(form.attr("kind")) == "functional";
           const unsigned numbers = nb::cast<bool>(form.attr("tensor_numbers")) ? unsigned{tensor_numbers} : 0;
           const unsigned without_out = numbers | (returns ? functional : updating);
+          AtenNode aten;
+          if (const nb::object found = form.attr("aten_node"); !found.is_none())
+            aten = {reinterpret_cast<const void*>(nb::cast<uintptr_t>(found[0])), nb::cast<uint64_t>(found[1])};
           const Kernels all = kernels_of(declaration, numbers | functional | updating | writing);
           if (all.empty()) continue; // an operator that was defined in Python
           const Signature& signature = all[0]->kernel.signature;
@@ -395,8 +393,7 @@ inline void define_fast_path(nanobind::module_& m) {
           function->paths.push_back(
               {&signature, kernels_of(declaration, without_out), kernels_of(declaration, numbers | writing),
                kernels_of(nb::cast<std::string>(form.attr("recorded").attr("declaration")), without_out), returns,
-               numbers != 0, returns && !numbers ? kept(form.attr("promises").attr("aten")) : nullptr,
-               returns ? kept(form.attr("recorder")) : nullptr});
+               numbers != 0, aten, returns ? kept(form.attr("recorder")) : nullptr});
         }
         return object_of(function);
       },

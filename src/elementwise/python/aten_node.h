@@ -1,0 +1,73 @@
+// Records a call with a node of ATen, which is in C++, in place of one in Python (see _layer/aten_node.py).
+//
+// The kernel of an operator of ATen at the key Autograd makes a node. Then it redispatches below autograd, with the
+// keys that it was called with. We call it with a key at which only Computed::take is registered. So that kernel runs
+// in place of ATen's, and returns a result that this library has computed.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "ask_torch.h"
+
+namespace elementwise::python {
+
+// A result that this thread has computed, and that an operator of ATen is about to record. Hooks of the program may run
+// before that, and record other calls.
+class Computed {
+ public:
+  explicit Computed(OwnTensor result) : result_(std::move(result)) {}
+  Computed(const Computed&) = delete;
+  ~Computed() {
+    innermost() = outer_;
+  }
+
+  bool is_taken() const {
+    return result_.get() == nullptr;
+  }
+
+  static void take(StableIValue* stack, uint64_t tensors, uint64_t) {
+    for (uint64_t i = 0; i < tensors; i++) const OwnTensor released(stack[i]);
+    if (!innermost()) throw std::runtime_error("the fast path has computed no result");
+    stack[0] = innermost()->result_.release();
+  }
+
+ private:
+  static Computed*& innermost() {
+    thread_local Computed* of_thread = nullptr;
+    return of_thread;
+  }
+
+  OwnTensor result_;
+  Computed* const outer_ = std::exchange(innermost(), this);
+};
+
+// An operator of ATen with the same derivative, whose arguments are the tensors of a call.
+struct AtenNode {
+  const void* redispatch = nullptr; // see python::redispatch; null if there is no operator
+  uint64_t keys = 0;
+
+  // Returns the result with the node. Hooks of the program may be called.
+  Object record(const Signature& signature, OwnTensor result, const AtenTensorHandle* tensors) const {
+    const Computed computed(std::move(result));
+    Object recorded = object_of(python::redispatch(redispatch, keys, tensors, signature.tensors));
+    if (!computed.is_taken())
+      throw std::runtime_error(
+          std::string(signature.name) + ": the operator that aten names did not call its own kernel, but others");
+    return recorded;
+  }
+};
+
+inline void define_aten_node(nanobind::module_& m) {
+  // Registers Computed::take for an operator of ATen at a dispatch key, for as long as the process lives.
+  m.def("take_computed", [](const std::string& op, const std::string& key) {
+    using torch::stable::detail::StableLibrary;
+    (new StableLibrary(StableLibrary::Kind::IMPL, "aten", key.c_str(), __FILE__, __LINE__))
+        ->impl(op.c_str(), Computed::take);
+  });
+}
+
+} // namespace elementwise::python
