@@ -297,14 +297,14 @@ class Derivative:
                 return None
             made += schedule.to_together(of_call) if needs else (of_call,)
             needs = ()  # the other kernels have no such argument
-        # A sum that the pass returns has the shape of its tensor, but is contiguous.
-        strides = Tensor.stride
-        if layouts or (
-            sums and (schedule.others or [*map(strides, made)] != [*map(strides, schedule.to_tensors(given))])
-        ):
-            gradients = dict(zip((*schedule.together, *schedule.others), made, strict=True))
-            self.lay_out(gradients, layouts, dict(zip(plan.tensors, tensors, strict=True)), sums=sums)
-            made = gradients.values()
+        if layouts or sums:
+            by, of = (*schedule.together, *schedule.others), schedule.to_tensors(given)
+            wanted = [layouts[x][1] if x in layouts else y.stride() for x, y in zip(by, of, strict=True)]
+            # A sum that the pass returns has the shape of its tensor, but is contiguous.
+            if (sums and schedule.others) or [y.stride() for y in made] != wanted:
+                gradients = dict(zip(by, made, strict=True))
+                self.lay_out(gradients, layouts, dict(zip(plan.tensors, tensors, strict=True)), sums=sums)
+                made = gradients.values()
         in_order: tuple[Tensor | None, ...] = schedule.to_gradients((None, *made))
         return in_order
 
@@ -443,12 +443,13 @@ def _is_jagged(x: Any) -> bool:
 def _stand_in(grad: Tensor, layout: Layout, given: Sequence[Any]) -> Tensor:
     """Return a tensor in place of one whose elements are not read, if possible one with the same layout."""
     shape, strides = layout
-    if grad.shape == shape and grad.layout is torch.strided and grad.stride() == strides:
-        return grad
-    given = [*(x for x in given if isinstance(x, Tensor) and x is not grad), grad]
-    same = [x for x in given if x.shape == shape and x.dtype == grad.dtype]
-    alike = (x for x in same if x.layout is torch.strided and x.stride() == strides)
-    return next(alike, same[0] if same else grad.new_empty(()).expand(shape))
+    same = None
+    for x in (grad, *given):
+        if isinstance(x, Tensor) and x.shape == shape and x.dtype == grad.dtype:
+            if x.layout is torch.strided and x.stride() == strides:
+                return x
+            same = x
+    return grad.new_empty(()).expand(shape) if same is None else same
 
 
 def _laid_out(gradient: Tensor, strides: Sequence[int]) -> Tensor:
