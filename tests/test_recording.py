@@ -27,11 +27,12 @@ def leaves(count, device, dtype=torch.float32, shape=(5, 7)):
     return [torch.randn(shape, device=device).to(dtype).requires_grad_() for _ in range(count)]
 
 
-# By name: the call, ATen's node, our own node, and the number of tensors.
+# By name: the call, the node of a small call, our own node, and the number of tensors. The node of a small call is
+# ATen's, or our own if there is no fast path.
 CALLS = {
     str(call): (
         call,
-        node(aten(*leaves(len(call.names), "cpu"))),
+        node(aten(*leaves(len(call.names), "cpu"))) if call.form.aten_node else f"{call.form.promises.node}Backward",
         f"{call.form.promises.node}Backward",
         len(call.names),
     )

@@ -35,9 +35,10 @@ def node_of(aten: Any) -> tuple[int, int] | None:
     """
     if aten not in _nodes:
         _nodes[aten] = None
-        redispatch, key = private.redispatch_in_cpp(aten), private.unused_key(aten, UNUSED)
-        if redispatch and private.set_error and key:
+        redispatch = private.redispatch_in_cpp(aten)
+        if redispatch and private.set_error and (key := private.unused_key(aten, UNUSED)):
             _C.take_computed(aten.name().removeprefix("aten::"), key)
+            # The kernel at Autograd is the same for all devices.
             _nodes[aten] = redispatch, private.bits_of("AutogradCPU", key)
     return _nodes[aten]
 
