@@ -82,7 +82,8 @@ def executorch(session: nox.Session) -> None:
     )
     session.install("--no-deps", pinned)
     session.install("flatbuffers", "pyyaml", "ruamel.yaml", "tabulate")
-    options = [f"-Csetup-args=-D{option}" for option in ("executorch=enabled", "cuda=disabled")]
+    quickly = ["native=true", "optimization=1"] if QUICK else []
+    options = [f"-Csetup-args=-D{option}" for option in ("executorch=enabled", "cuda=disabled", *quickly)]
     session.install("--no-build-isolation", *options, ".")
     files = [f"tests/test_executorch{part}.py" for part in ("", "_build", "_example")]
     session.run("pytest", "-q", *files, *session.posargs)
