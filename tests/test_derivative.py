@@ -984,6 +984,9 @@ NO_NODES = [
     (aten.add.Tensor, {"a": [], "b": []}, r"that takes \['a', 'b'\] and returns a new tensor.* got aten.add.Tensor"),
     (aten.mul_.Tensor, {"a": ["b"], "b": ["a"]}, "aten must be an overload .* got aten.mul_.Tensor"),
     (aten.exp.default, {"a": ["a"], "b": []}, "aten must be an overload .* got aten.exp.default"),
+    (aten.multiply.Tensor, {"a": ["b"], "b": ["a"]}, "with a node of its own; aten.multiply.Tensor calls other"),
+    (aten.eq.Tensor, {"a": [], "b": []}, r"must have a derivative by \['a', 'b'\], but aten.eq.Tensor has none"),
+    (aten.mm.default, {"a": ["b"], "b": ["a"]}, "take tensors of any shape; aten.mm.default raises: self must be"),
 ]
 
 

@@ -25,21 +25,24 @@ from ._library import name
 # The keys of backends that PyTorch has no kernels for. Each library of a process takes another one.
 UNUSED = "FPGA", "Metal", "Vulkan", "CustomRNGKeyId"
 MOST_TENSORS = 3  # aten_node.h
-_nodes: dict[Any, tuple[int, int] | None] = {}
+_nodes: dict[Any, tuple[int, int, Any, Mapping[str, int]] | None] = {}
 
 
-def node_of(aten: Any) -> tuple[int, int] | None:
-    """Return for C++ what makes a node of ``aten``: the address of a function, and the dispatch keys to call it with.
+def node_of(aten: Any) -> tuple[int, int, Any, Mapping[str, int]] | None:
+    """Return for C++ what makes a node of ``aten``, or None on a torch that lacks what is needed.
 
-    Return None on a torch that lacks what is needed.
+    It is the address of a function, the dispatch keys to call it with, the handle of ``aten``, and the keys whose
+    kernels no program may have replaced.
     """
     if aten not in _nodes:
         _nodes[aten] = None
         redispatch = private.redispatch_in_cpp(aten)
-        if redispatch and private.set_error and (key := private.unused_key(aten, UNUSED)):
+        unused = (key for key in UNUSED if private.has_kernel_for(aten, key) is False)
+        if redispatch and private.set_error and (key := next(unused, None)):
             _C.take_computed(aten.name().removeprefix("aten::"), key)
-            # The kernel at Autograd is the same for all devices.
-            _nodes[aten] = redispatch, private.bits_of("AutogradCPU", key)
+            keys = "AutogradCPU", key  # the kernel at Autograd is the same for all devices
+            kernels = private.numbers_of("Autograd", *keys)
+            _nodes[aten] = redispatch, private.bits_of(*keys), private.handle_of(aten), kernels
     return _nodes[aten]
 
 
@@ -56,6 +59,8 @@ def order_of(op: Any, aten: Any, reads: Mapping[str, Sequence[str]]) -> list[str
             f"{name(op)}: aten must be an overload of ATen, such as torch.ops.aten.mul.Tensor, that takes {[*reads]} "
             f"and returns a new tensor; at most {MOST_TENSORS} tensors can be passed; got {aten}"
         )
+    if private.has_kernel_for(aten, "CompositeImplicitAutograd"):
+        raise ValueError(f"{name(op)}: aten must be an operator with a node of its own; {aten} calls other operators")
 
     def saved_for(some: Sequence[str]) -> list[str | None]:
         """Return what the node saves if only ``some`` tensors require grad."""
@@ -67,8 +72,13 @@ def order_of(op: Any, aten: Any, reads: Mapping[str, Sequence[str]]) -> list[str
             saved.append(name_of.get(x.data_ptr()))
             return x
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-            aten(*leaves)
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+                requires_grad = aten(*leaves).requires_grad
+        except RuntimeError as error:
+            raise ValueError(f"{name(op)}: aten must take tensors of any shape; {aten} raises: {error}") from error
+        if not requires_grad:
+            raise ValueError(f"{name(op)}: aten must have a derivative by {[*some]}, but {aten} has none")
         return saved
 
     # In a new thread, because modes, transforms and hooks may be active where the package is imported.

@@ -3,9 +3,7 @@
 In Python, the checks alone would take as long as the call, so the functions are in C
 (``src/elementwise/python/fast_path.h``).
 
-If the entry of an operator names an operator of ATen with the same derivative (``aten``), a small call is recorded in
-three steps: the kernel computes the result, ATen's operator records a second result, and the second gets the memory of
-the first. Its values are the kernel's, and its node is ATen's, in C++; a node in Python takes several times as long.
+If a gradient is recorded, a node in Python gets the kernel's results, or a node of ATen (``aten_node.py``).
 """
 
 from __future__ import annotations

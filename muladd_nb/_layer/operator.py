@@ -162,7 +162,7 @@ class Form:
     asks_for_index: bool = False
     recorder: Callable[..., Any] | None = None
     without_autocast: Any = None
-    aten_node: tuple[int, int] | None = None
+    aten_node: tuple[int, int, Any, Mapping[str, int]] | None = None
 
     @property
     def recorded(self) -> Form:

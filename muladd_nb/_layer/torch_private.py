@@ -12,7 +12,7 @@ import pkgutil
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from functools import reduce
 from operator import attrgetter, or_
@@ -180,7 +180,7 @@ _DispatchKeySet = _find("torch._C:DispatchKeySet", CALLS)
 _dump = _find("torch._C:_dispatch_dump", CALLS)
 _key = _find("torch._C:_dispatch_key_parse", CALLS)
 _has_kernel = _find("torch._C:_dispatch_has_kernel_for_dispatch_key", CALLS)
-_handle = _getter("torch:ops.aten.mul.Tensor", "_handle", CALLS)
+handle_of = _getter("torch:ops.aten.mul.Tensor", "_handle", CALLS)
 
 # Compiled autograd calls this on every function, but single-level functions do not have it.
 COMPILED_AUTOGRAD = Capability("a backward under compiled autograd", "is refused")
@@ -287,15 +287,14 @@ def dispatch(op: str, device: str) -> tuple[int, int, Any, dict[str, int]] | Non
     handle, and the keys whose kernels may be called. It is None if that is not known, or if another kernel for the
     device was registered before this package was imported.
     """
-    if None in (dispatch_keys_of, _DispatchKeySet, _key, _dump, _handle):
+    if None in (dispatch_keys_of, _DispatchKeySet, _key, _dump, handle_of):
         return None
     if f"{device} (inactive)" in _dump(f"{_package}::{op}"):
         return None
     inference = bits_of(device, f"Autocast{device}")
     normal = inference | bits_of(f"Autograd{device}", "ADInplaceOrView")
-    handle = _handle(overload(_package, op))
     keys = "BackendSelect", "ADInplaceOrView", "Autograd", f"Autograd{device}", device
-    return normal, inference, handle, {key: int(_key(key)) for key in keys}
+    return normal, inference, handle_of(overload(_package, op)), numbers_of(*keys)
 
 
 def redispatch_in_cpp(op: Any) -> int:
@@ -306,9 +305,14 @@ def redispatch_in_cpp(op: Any) -> int:
     return _C.address(symbol) if _asks_cpp else 0
 
 
-def unused_key(op: Any, among: Sequence[str]) -> str | None:
-    """Return the first of these dispatch keys for which an operator has no kernel."""
-    return next((key for key in among if _has_kernel and not _has_kernel(op.name(), key)), None)
+def has_kernel_for(op: Any, key: str) -> bool | None:
+    """Return whether an operator has a kernel for a dispatch key, or None if this torch cannot tell."""
+    return bool(_has_kernel(op.name(), key)) if _has_kernel else None
+
+
+def numbers_of(*keys: str) -> dict[str, int]:
+    """Return the numbers of dispatch keys, by their names."""
+    return {key: int(_key(key)) for key in keys}
 
 
 def bits_of(*keys: str) -> int:

@@ -10,7 +10,6 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cstring>
 #include <exception>
@@ -178,12 +177,19 @@ inline Tensor tensor_of(PyObject* object, OwnTensor& own) {
   return own;
 }
 
+// The address of a tensor's implementation, which tells tensors apart.
+inline const void* implementation(Tensor tensor) {
+  return *reinterpret_cast<const void* const*>(tensor.get());
+}
+
 inline Object object_of(OwnTensor tensor) {
   if (torch().in_c.wrap) return Object(torch().in_c.wrap(tensor.get()));
   void* object;
   TORCH_ERROR_CODE_CHECK(torch().in_c.to_object(tensor.get(), nullptr, &object));
   return Object(static_cast<PyObject*>(object));
 }
+
+constexpr int kMostRecorded = 3; // tensors
 
 // Calls at::_ops::*::redispatch of an operator of one to three tensors, with dispatch keys. Throws ErrorInPython.
 inline OwnTensor redispatch(const void* function, uint64_t keys, const AtenTensorHandle* x, int count) {
@@ -209,7 +215,7 @@ inline OwnTensor redispatch(const void* function, uint64_t keys, const AtenTenso
 }
 
 inline bool requires_grad(PyObject* object, Tensor tensor) {
-  if (torch().in_c.requires_grad) return torch().in_c.requires_grad(*reinterpret_cast<void* const*>(tensor.get()));
+  if (torch().in_c.requires_grad) return torch().in_c.requires_grad(implementation(tensor));
   return Object(PyObject_GetAttrString(object, "requires_grad")).get() != Py_False;
 }
 
@@ -232,6 +238,49 @@ inline size_t find(uint64_t value, const void* words, size_t count) {
   return found == begin + count ? 0 : (found - begin) * sizeof(value);
 }
 
+// The dispatcher's kernels for an operator at some keys, as they were when they were noted. A program may register
+// others later.
+class Noted {
+ public:
+  Noted() = default;
+  // `handle` is torch's Python object for the operator. `keys` has the numbers of the keys by their names.
+  Noted(const nanobind::object& handle, const nanobind::dict& keys) {
+    namespace nb = nanobind;
+    for (const auto& [name, key] : keys) keys_.push_back({nb::cast<std::string>(name), nb::cast<uint16_t>(key)});
+    if (!torch().in_c.has_kernel || !torch().in_c.kernel) return;
+    // A pybind11 object has, after the header of a Python object, the address of its c10::OperatorHandle, which begins
+    // with the address of the dispatcher's entry.
+    const nb::handle object(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+    const char* const begin = reinterpret_cast<const char*>(handle.ptr());
+    entry_ = **reinterpret_cast<const void* const* const*>(begin + nb::cast<size_t>(object.attr("__basicsize__")));
+  }
+
+  void note(const std::string& key) {
+    for (Key& one : keys_)
+      if (entry_ && one.name == key && torch().in_c.has_kernel(entry_, one.key))
+        one.kernel = torch().in_c.kernel(entry_, one.key);
+  }
+
+  // Whether the dispatcher has the same kernels. A key that was not noted has none.
+  bool are_present() const {
+    if (!entry_) return true; // we cannot tell
+    for (const Key& one : keys_)
+      if (one.kernel ? torch().in_c.kernel(entry_, one.key) != one.kernel : torch().in_c.has_kernel(entry_, one.key))
+        return false;
+    return true;
+  }
+
+ private:
+  struct Key {
+    std::string name;
+    uint16_t key;
+    const void* kernel = nullptr; // null if it has none
+  };
+
+  const void* entry_ = nullptr;
+  std::vector<Key> keys_;
+};
+
 // A kernel of this library, with the conditions under which a call may skip the dispatcher: the tensors are plain, and
 // the program has not registered another kernel for the operator.
 class PlainKernel {
@@ -244,18 +293,7 @@ class PlainKernel {
     if (found.is_none()) return;
     most_ = nb::cast<uint64_t>(found[0]);
     least_ = nb::cast<uint64_t>(found[1]);
-    const nb::dict keys = found[3];
-    for (size_t i = 0; i < keys_.size(); i++) {
-      keys_[i].name = nb::cast<std::string>(keys.keys()[i]);
-      keys_[i].key = nb::cast<uint16_t>(keys.values()[i]);
-    }
-    if (!torch().in_c.has_kernel || !torch().in_c.kernel) return;
-    // A pybind11 object has, after the header of a Python object, the address of its c10::OperatorHandle, which begins
-    // with the address of the dispatcher's entry.
-    const nb::handle object(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
-    const auto* const handle =
-        reinterpret_cast<const char*>(nb::object(found[2]).ptr()) + nb::cast<size_t>(object.attr("__basicsize__"));
-    entry_ = **reinterpret_cast<const void* const* const*>(handle);
+    registered_ = Noted(found[2], found[3]);
     note(device);
   }
 
@@ -273,18 +311,12 @@ class PlainKernel {
 
   // Remembers the dispatcher's present kernel for a key as this library's.
   void note(const std::string& key) {
-    for (Key& one : keys_)
-      if (entry_ && one.name == key && torch().in_c.has_kernel(entry_, one.key))
-        one.kernel = torch().in_c.kernel(entry_, one.key);
+    registered_.note(key);
   }
 
   // Whether the dispatcher still has this library's kernels for all keys.
   bool is_registered() const {
-    if (!entry_) return true; // we cannot tell
-    for (const Key& one : keys_)
-      if (one.kernel ? torch().in_c.kernel(entry_, one.key) != one.kernel : torch().in_c.has_kernel(entry_, one.key))
-        return false;
-    return true;
+    return registered_.are_present();
   }
 
   bool is_of(const std::string& name) const {
@@ -292,16 +324,9 @@ class PlainKernel {
   }
 
  private:
-  struct Key {
-    std::string name;
-    uint16_t key = 0;
-    const void* kernel = nullptr; // this library's, or null if it has none
-  };
-
   std::string name_;
   uint64_t most_ = 0, least_ = 1; // no tensor
-  const void* entry_ = nullptr;
-  std::array<Key, 5> keys_;
+  Noted registered_;
 };
 
 // The kernels, in the order of kernels_of_library().

@@ -19,20 +19,35 @@ namespace elementwise::python {
 // before that, and record other calls.
 class Computed {
  public:
-  explicit Computed(OwnTensor result) : result_(std::move(result)) {}
+  Computed(const Signature& signature, OwnTensor result, const AtenTensorHandle* tensors)
+      : signature_(signature), result_(std::move(result)) {
+    for (int i = 0; i < signature.tensors; i++) tensors_[i] = implementation(Tensor(tensors[i]));
+  }
   Computed(const Computed&) = delete;
   ~Computed() {
     innermost() = outer_;
   }
 
   bool is_taken() const {
-    return result_.get() == nullptr;
+    return !result_.get();
   }
 
-  static void take(StableIValue* stack, uint64_t tensors, uint64_t) {
-    for (uint64_t i = 0; i < tensors; i++) const OwnTensor released(stack[i]);
-    if (!innermost()) throw std::runtime_error("the fast path has computed no result");
-    stack[0] = innermost()->result_.release();
+  [[noreturn]] void fail(const char* why) const {
+    throw std::runtime_error(std::string(signature_.name) + ": " + why);
+  }
+
+  // The kernel. It has the arguments of ATen's operator, all tensors.
+  static void take(StableIValue* stack, uint64_t count, uint64_t) {
+    Computed* const computed = innermost();
+    bool are_same = true;
+    for (uint64_t i = 0; i < count; i++) {
+      const OwnTensor given(stack[i]);
+      are_same = are_same && computed && implementation(given) == computed->tensors_[i];
+    }
+    if (!computed || computed->is_taken())
+      throw std::runtime_error("this kernel is only for the small calls of a library");
+    if (!are_same) computed->fail("a hook has exchanged the tensors that are being recorded");
+    stack[0] = computed->result_.release();
   }
 
  private:
@@ -41,7 +56,9 @@ class Computed {
     return of_thread;
   }
 
+  const Signature& signature_;
   OwnTensor result_;
+  const void* tensors_[kMostRecorded];
   Computed* const outer_ = std::exchange(innermost(), this);
 };
 
@@ -49,14 +66,13 @@ class Computed {
 struct AtenNode {
   const void* redispatch = nullptr; // see python::redispatch; null if there is no operator
   uint64_t keys = 0;
+  Noted kernels; // at the key Autograd, and at the key of Computed::take
 
   // Returns the result with the node. Hooks of the program may be called.
   Object record(const Signature& signature, OwnTensor result, const AtenTensorHandle* tensors) const {
-    const Computed computed(std::move(result));
+    const Computed computed(signature, std::move(result), tensors);
     Object recorded = object_of(python::redispatch(redispatch, keys, tensors, signature.tensors));
-    if (!computed.is_taken())
-      throw std::runtime_error(
-          std::string(signature.name) + ": the operator that aten names did not call its own kernel, but others");
+    if (!computed.is_taken()) computed.fail("the operator that aten names has not called its own kernel");
     return recorded;
   }
 };

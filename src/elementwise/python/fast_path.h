@@ -195,7 +195,7 @@ struct FastPath {
       kernel = &(*found)->kernel;
       records = stack.requires_grad(**found);
       by_aten = stack.measure(*kernel) <= kMostRecordedByAten && records && aten.redispatch &&
-                (asks_autocast || !autocasts()) &&
+                aten.kernels.are_present() && (asks_autocast || !autocasts()) &&
                 cpu::DefaultFloatEnvironment::is_callers(); // otherwise ATen's gradients lack subnormals
       if (records && (out != Py_None || is_below_autograd() || !(by_aten || recorder))) return nullptr;
       if (records && !by_aten) kernel = &recorded[found - kernels.begin()]->kernel;
@@ -385,8 +385,13 @@ inline void define_fast_path(nanobind::module_& m) {
           const unsigned numbers = nb::cast<bool>(form.attr("tensor_numbers")) ? unsigned{tensor_numbers} : 0;
           const unsigned without_out = numbers | (returns ? functional : updating);
           AtenNode aten;
-          if (const nb::object found = form.attr("aten_node"); !found.is_none())
-            aten = {reinterpret_cast<const void*>(nb::cast<uintptr_t>(found[0])), nb::cast<uint64_t>(found[1])};
+          if (const nb::object found = form.attr("aten_node"); !found.is_none()) {
+            const nb::dict keys = found[3];
+            aten = {
+                reinterpret_cast<const void*>(nb::cast<uintptr_t>(found[0])), nb::cast<uint64_t>(found[1]),
+                Noted(found[2], keys)};
+            for (const auto& [key, number] : keys) aten.kernels.note(nb::cast<std::string>(key));
+          }
           const Kernels all = kernels_of(declaration, numbers | functional | updating | writing);
           if (all.empty()) continue; // an operator that was defined in Python
           const Signature& signature = all[0]->kernel.signature;
