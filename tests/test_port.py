@@ -260,6 +260,11 @@ def found(tmp_path, capsys, *options, **files):
         ("void f(std::vector<at::Tensor> v) { for (auto i = v.begin();;) i->to(1); }", "x.to()", "mechanical"),
         ("void f(std::function<at::Tensor(int)> g) { g(1).to(1); }", "x.to()", "mechanical"),
         ("void f(THPObjectPtr x);", "THPObjectPtr", "none"),
+        ("namespace a { using S = at::Scalar; }\nusing a::S;", "a::S", "follows"),
+        ('C10_DEFINE_bool(a, false, "b");', "C10_DEFINE_bool", "none"),
+        ('C10_DEFINE_bool(a, false, "b");\nbool f() {\nreturn FLAGS_a; }', "FLAGS_a", "follows"),
+        ("void f(auto& x, at::Tensor y) { g(x.first.is_same(y)); }", "x.is_same()", "none"),
+        ("void f(at::Tensor x) { RUN(auto y = x; y.zero_();) }", "x.zero_()", "mechanical"),
         ("struct A : LinearPackedParamsBase {};", "LinearPackedParamsBase", "none"),
         ("using namespace at::native;\nint a[max_dim];", "at::native::max_dim", "none"),
         ("SPACE { namespace {\nat::TensorOptions x; } }", "at::TensorOptions", "decision"),
@@ -355,6 +360,12 @@ def test_a_function_that_a_macro_of_another_file_defines_follows(tmp_path, capsy
         "b_DOT_cpp": '#include "a.h"\nint a;\nR(g, m) {\n}\n',
     }
     assert (3, "R", "follows") in found(tmp_path, capsys, **files)[0]
+
+
+def test_all_of_a_call_of_a_macro_follows_because_its_arguments_use_what_it_defines(tmp_path, capsys):
+    macro = "#define EACH(...) AT_DISPATCH_FLOATING_TYPES(__VA_ARGS__)\n"
+    _, report = found(tmp_path, capsys, a_DOT_cpp=macro + 'EACH(t, "f", [] {\n  f<scalar_t>();\n});\n')
+    assert (2, 4) in {(x["line"], x["end_line"]) for x in report["findings"]}
 
 
 def test_a_using_declaration_before_the_namespace_of_the_extension_is_named(tmp_path, capsys):

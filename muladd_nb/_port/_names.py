@@ -15,7 +15,7 @@ from ._findings import Finding, Findings
 from ._source import EMPTY, ROOTS, Node, Path, above, part
 from ._table import ATEN, NAMES, ROWS, Row
 
-MACRO = re.compile(r"(TORCH|AT|ATEN|C10D?|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
+MACRO = re.compile(r"(AT|ATEN|C10D?|CAFFE2?|PYBIND11|THC?|THO|(STD_)?TORCH|STD_CUDA)_(DE(CLAR|FIN)E_\w+|[A-Z0-9_]+)$")
 GLOBAL = re.compile(r"THC?[A-Z][a-z]|\w+PackedParamsBase$")  # such as THFloatBlas_gemm, which are in no namespace
 END_OF_LINE = re.compile(rb"(?:\(\))?[ \t]*(?://.*)?\r?\n")
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
@@ -243,8 +243,9 @@ class Names(Findings):
             self.read_macro(node, [])
         elif re.match("THP[A-Z]", name) or (name.startswith("PyInit_") and not self.limited):
             self.tell(node, name, ("name", name[:3] if name[0] == "T" else "PyInit"))
-        elif origin:
-            self.follow(node, name, origin)
+        elif origin:  # a macro may define names that its arguments use, such as scalar_t in a lambda
+            call = (name in self.project.macros and node.parent) or EMPTY
+            self.follow(call if node == part(call, "function") else node, name, origin)
         elif re.match("_?Py[A-Z_]", name) and not (self.has_python or is_variable or self.is_declared(name)):
             self.tell(node, name, ("name", "Python.h"))
         elif GLOBAL.match(name) and not self.is_declared(name):
@@ -291,7 +292,8 @@ class Names(Findings):
         if text not in NAMES and (row is None or row.how == "none") and not self.in_function(whole):
             # The macro may declare its arguments.
             names = (self.text(x) for x in inner if x.type == "identifier")
-            self.newly_broken |= {x: self.findings[-1].where for name in names for x in (name, f".{name}")}
+            words = (x for name in names for x in (name, f".{name}", f"FLAGS_{name}"))
+            self.newly_broken |= dict.fromkeys(words, self.findings[-1].where)
 
     def in_function(self, node: Node) -> bool:
         return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))

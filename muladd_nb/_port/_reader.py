@@ -126,6 +126,8 @@ class Reader(Calls):
             self.tell(node, self.text(node).rstrip("; "), ("using", "mine"))
         elif path[0] == "std":
             self.need_header("std", path[-1] if len(path) < 3 else path[1], node)
+        else:
+            self.follow(node, "::".join(path), self.broken.get(path[-1], ""))
 
     on_namespace_alias_definition = on_using_declaration
 
@@ -246,7 +248,8 @@ class Reader(Calls):
 
     def declare(self, node: Node, declarator: Node, declared: str, bad: Finding | None, lost: str) -> str:
         """Record the variables of one declarator; return the unsolved line that they depend on, if any."""
-        (name, function), value, scope = innermost(declarator), part(declarator, "value"), self.scopes[-1]
+        (name, function), scope = innermost(declarator), self.scopes[-1]
+        value = declarator.child_by_field_name("value") or part(node, "default_value")
         left = part(declarator, "declarator") if declarator.type == "init_declarator" else declarator
         inner = left.named_children[-1] if left.type == "reference_declarator" else left
         is_binding = inner.type == "structured_binding_declarator"
