@@ -148,8 +148,17 @@ def found(tmp_path, capsys, *options, **files):
         ("struct F {\nF g(); at::Tensor x; };\nF F::g() {\nx.to(1); }", "x.to()", "mechanical"),
         ("struct F { std::deque<at::Tensor> x; };\nvoid f(F g) { g.x.back() + 1; }", "x + y", "none"),
         ("#if A\nint a;\n#elif AT_PARALLEL_OPENMP #endif", "AT_PARALLEL_OPENMP", "decision"),
-        ("void f() {\nat::cuda::OptionalCUDAGuard g; }", "at::cuda::OptionalCUDAGuard g;", "decision"),
+        ("void f() {\nat::cuda::OptionalCUDAGuard g; }", "at::cuda::OptionalCUDAGuard", "decision"),
         ("void f() {\nat::cuda::OptionalCUDAGuard g;\ng.set_device(1); }", "g", "follows"),
+        ("struct A { at::cuda::CUDAGuard g; };", "at::cuda::CUDAGuard", "decision"),
+        ("void f() { c10::cuda::CUDAGuard g({at::kCUDA, 0}); }", "c10::cuda::CUDAGuard", "decision"),
+        ("void f() { g(std::make_unique<c10::cuda::CUDAGuard>(d)); }", "c10::cuda::CUDAGuard", "decision"),
+        (
+            "void f(at::Device d) { at::cuda::CUDAGuard g(0); g.set_device(d); }",
+            "device guard.set_device()",
+            "decision",
+        ),
+        ("void f(at::Tensor x) { at::DeviceGuard g(x.device()); }", "at::DeviceGuard", "decision"),
         (
             "void f(at::Tensor x) { x.generic_packed_accessor<A, 1, B, C>(); }",
             "x.generic_packed_accessor()",
@@ -408,6 +417,21 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "auto d = x.device(); at::cuda::CUDAGuard g(d);",
             "auto d = x.device(); torch::stable::accelerator::DeviceGuard g(d.index());",
         ),
+        (
+            "std::optional<at::Device> d; at::cuda::CUDAGuard g(*d), h(d.value());",
+            "std::optional<torch::stable::Device> d; torch::stable::accelerator::DeviceGuard g((*d).index()), "
+            "h(d.value().index());",
+        ),
+        (
+            "struct A { at::Device d; }; void f(A a) { at::cuda::CUDAGuard g(a.d); }",
+            "struct A { torch::stable::Device d; }; void f(A a) { "
+            "torch::stable::accelerator::DeviceGuard g(a.d.index()); }",
+        ),
+        (
+            "at::cuda::CUDAGuard g(at::Device(at::kCUDA, 0));",
+            "torch::stable::accelerator::DeviceGuard g(torch::stable::Device(torch::headeronly::kCUDA, 0).index());",
+        ),
+        ("at::DeviceGuard g(x.device());", "at::DeviceGuard g(x.device());"),
         ("at::TensorList l = {y}; g(l.vec());", "std::vector<torch::stable::Tensor> l = {y}; g(l);"),
         ("g(x.type().device_type());", "g(x.device().type());"),
         ("y.fill_(/* none */ 0);", "torch::stable::fill_(y, /* none */ 0);"),

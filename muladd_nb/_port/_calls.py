@@ -76,9 +76,8 @@ class Calls(Types):
             self.read_factory(node, function, key, inner)
         elif of_tensors := self.of_tensors(key, inner[1:]):
             self.apply(of_tensors, function, "::".join(full))
-        else:
+        elif ("guard", key) not in ROWS or self.read_guard(function, key, inner):
             self.read_name(function, full, node, inner)
-            self.read_guard(inner if ("guard", key) in ROWS else [])
 
     def is_of_tensors(self, name: str, inner: list[Node]) -> bool:
         """Tell from the types of the arguments whether a function without a prefix is torch's."""
@@ -87,15 +86,26 @@ class Calls(Types):
             return not name.isupper() and not any((kind, name) in ROWS for kind in ("std", "c"))
         return (name in ATEN or ("name", name) in ROWS) and bool(types & {"Tensor", "Tensor[]"})
 
-    def read_guard(self, inner: list[Node]) -> None:
-        """Pass the index of a device to a guard, which takes no device."""
+    def read_guard(self, kind: Node, key: str, inner: list[Node]) -> bool:
+        """Pass the index of a device to a guard, which takes no device. Return whether its type can be replaced."""
+        if ROWS["guard", key][0].how != "mechanical":
+            return True
+        fits = bool(inner)
         for argument in inner:
-            text = self.text(argument)
+            # The parser takes Guard guard(device); for a function, whose parameter has the type `device`.
+            name = part(argument, "type") if argument.type == "parameter_declaration" else EMPTY
+            of = self.type_of(argument if name is EMPTY else name) or self.type_of_type(name)
             if match := DEVICE_OF.match(self.source.data, *argument.byte_range):
                 self.replace(argument, match.span(1), b".get_device_index()")
                 self.done |= {part(argument, x).id for x in ("function", "type")}  # parsed as a call, or as a parameter
-            elif text.endswith(".device()") or self.variable(text).type == "device":
-                self.replace(argument, argument.byte_range, b".index()")
+            elif of == "device" or self.text(argument).endswith(".device()"):
+                is_operation = argument.type in ("pointer_expression", "conditional_expression")
+                self.replace(argument, b"(" * is_operation, argument.byte_range, b")" * is_operation, b".index()")
+            elif of == "device?" or argument.type == "initializer_list":
+                fits = False
+        if not fits:
+            self.tell(kind, self.text(kind), ("guard", "*"))
+        return fits
 
     def read_member(self, node: Node, function: Node, inner: list[Node]) -> None:
         """Rewrite or report a method call on a tensor, a library or a stream."""

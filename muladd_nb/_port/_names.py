@@ -192,6 +192,8 @@ class Names(Findings):
         word = words[max(len(words) - 1 - len(full) + count, -1)]
         size, templates = None if call is EMPTY else len(inner), len(word.template)
         row = table.find([(kind, key) for kind in ("name", "guard", "same")], size, templates, self.target)
+        if row and row.kind == "guard" and (node.parent or EMPTY).type == "type_descriptor":
+            row = ROWS["guard", "*"][0]  # such as std::make_unique<CUDAGuard>(device)
         if row and "$T" not in row.to and ("$" in row.to or row.args):
             self.apply(row, call, what, inner=inner)
         elif row:

@@ -230,13 +230,10 @@ class Reader(Calls):
         """Record the types of variables."""
         before, lost, of = len(self.findings), "", part(node, "type")
         declarators = node.children_by_field_name("declarator")
-        if ("guard", "::".join(self.resolve(self.words(of))[1:])) in ROWS:
-            # The parser takes Guard guard(device); for a function, whose parameter has the type `device`.
+        if ("guard", key := "::".join(self.resolve(self.words(of))[1:])) in ROWS:
             parts = [y for x in declarators for y in (part(x, "value"), part(innermost(x)[1], "parameters"))]
             inner = [argument for x in parts for argument in x.named_children]
-            self.read_guard(inner)
-            if not inner and node.type == "declaration":
-                self.tell(node, self.text(node), ("guard", "*"))
+            if (inner or "parameter" not in node.type) and not self.read_guard(of, key, inner):
                 self.done.add(of.id)
         self.walk(of)
         bad, declared = self.unsolved(before), self.type_of_type(of)

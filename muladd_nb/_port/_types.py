@@ -29,7 +29,7 @@ class Types(Names):
 
     def type_of(self, node: Node) -> str:
         match node.type:
-            case "identifier":
+            case "identifier" | "type_identifier":
                 variable = self.variable(name := self.text(node))
                 fields = [x for x in self.project.named["field", name] if x[0] in self.visible]
                 of = variable.type if variable is not UNKNOWN else self.agreed(fields).replace("other", "")
