@@ -54,6 +54,8 @@ class Calls(Types):
         elif is_macro:
             self.read_macro(function, inner, node)
         else:
+            if function.type == "call_expression" or self.variable(name) is not UNKNOWN:
+                self.follow(node, name, self.broken.get("operator()", ""))
             self.read_function(node, function, inner)
         self.walk(arguments)
         if registers and (bad := self.unsolved(before)):  # compilers may report it in the macro

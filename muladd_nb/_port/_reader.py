@@ -272,13 +272,10 @@ class Reader(Calls):
         for word, of in zip(names, types, strict=False):
             origin = scope[word].origin if in_branch and word in scope else ""
             scope[word] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
-        head = part(function, "parameters").named_children[:1]
-        first = self.walk(*head)
-        self.done |= {x.id for x in head}
-        found = self.walk(declarator) or first
-        if first and is_local and not self.in_function(name) and not self.text(head[0]).startswith("const"):
-            self.breaks(name, first)  # without T, f(T& x) declares a variable
-            scope |= {word: Variable("bad", first.where) for word in names}
+        found = self.walk(declarator)
+        if found and function is not EMPTY and not self.in_function(name):  # compilers drop it, or take a T for an int
+            self.breaks(name, found)
+            scope |= {word: Variable("bad", found.where) for word in names}
         is_constexpr = "constexpr" in words
         is_fixed = is_constexpr or declarator.type == "array_declarator" or ("const" in words and declared == "int")
         guessed = found.where if found and (declared == "" or not is_local or is_fixed) else ""
