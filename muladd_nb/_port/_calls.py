@@ -76,8 +76,8 @@ class Calls(Types):
             self.walk(function)
         elif ("factory", key) in ROWS:
             self.read_factory(node, function, key, inner)
-        elif of_tensors := self.of_tensors(key, inner[1:]):
-            self.apply(of_tensors, function, "::".join(full))
+        elif row := self.of_types(key, inner[1:]):
+            self.apply(row, function, "::".join(full))
         elif ("guard", key) not in ROWS or self.read_guard(function, key, inner):
             self.read_name(function, full, node, inner)
 
@@ -161,7 +161,7 @@ class Calls(Types):
         kind = "method" if plain or ("const method", name) not in ROWS else "const method"
         names = [*(f"{name}<{self.text(x)}>" for x in template), name]  # such as item<int>
         row = table.find([(kind, x) for x in names], count, len(template), self.target)
-        row = self.of_tensors(name, inner) or row
+        row = self.of_types(name, inner) or row
         if row and row.how == "mechanical":
             to = row.to
             if name in ("data_ptr", "data") and template:  # of a const type, or initialises a const pointer
@@ -179,17 +179,18 @@ class Calls(Types):
         elif f"torch::stable::Tensor::{name}" not in NAMES:
             self.tell(field, what, self.without("method", ("at", name)))
 
-    def of_tensors(self, name: str, inner: Sequence[Node]) -> Row | None:
-        """Return the row for a tensor passed to a function whose replacement takes a number, else None."""
-        row = ROWS.get(("tensors", name))
-        return row[0] if row and "Tensor" in map(self.type_of, inner) else None
+    def of_types(self, name: str, inner: Sequence[Node]) -> Row | None:
+        """Return the row for an argument of a type that the usual replacement does not take, else None."""
+        rows = (ROWS.get((f"with {of}", name)) for x in inner for of in (self.type_of(x), x.type))
+        return next((row[0] for row in rows if row), None)
 
     def read_factory(self, node: Node, function: Node, name: str, inner: list[Node]) -> None:
         """Rewrite a call, or report it if its options have more than those of a tensor, a dtype and a device."""
         count = 2 if name == "full" else 1
         rest = inner[count:]
         options = self.read_options(rest[0]) if len(rest) == 1 else None if rest else {}
-        if options is None or len(inner) < count:
+        has_dtype = name != "full" or {*(options or ())} & {"dtype", "options"} or "." in self.text(inner[-1])
+        if options is None or len(inner) < count or not has_dtype:  # without a dtype, full(size, 1) makes integers
             self.tell(function, f"torch::{name}", ("factory", name))
             return
         like, device = options.get("options", [EMPTY])[0], options.get("device", [])
