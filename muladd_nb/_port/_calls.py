@@ -31,6 +31,7 @@ CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
 DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)$")
 OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
+FLOAT = re.compile(r"-?\d*\.")
 UNPRINTABLE = {"sizes", "device", "device type", "layout"}
 
 
@@ -189,8 +190,7 @@ class Calls(Types):
         count = 2 if name == "full" else 1
         rest = inner[count:]
         options = self.read_options(rest[0]) if len(rest) == 1 else None if rest else {}
-        has_dtype = name != "full" or {*(options or ())} & {"dtype", "options"} or "." in self.text(inner[-1])
-        if options is None or len(inner) < count or not has_dtype:  # without a dtype, full(size, 1) makes integers
+        if options is None or len(inner) < count or self.makes_integers(name, inner, options):
             self.tell(function, f"torch::{name}", ("factory", name))
             return
         like, device = options.get("options", [EMPTY])[0], options.get("device", [])
@@ -209,6 +209,10 @@ class Calls(Types):
             self.walk(word)
             self.done.add(word.id)
         self.done |= {argument.id for argument in rest}
+
+    def makes_integers(self, name: str, inner: list[Node], options: Options) -> bool:
+        """Tell whether full(size, 1) takes its dtype from the 1, which may not be a floating-point number."""
+        return name == "full" and not (options.keys() & {"dtype", "options"} or FLOAT.match(self.text(inner[1])))
 
     def read_options(self, node: Node) -> Options | None:
         """Return the parts of a TensorOptions, or None if it has other parts or its value is unknown."""
