@@ -273,15 +273,13 @@ class Reader(Calls):
             origin = scope[word].origin if in_branch and word in scope else ""
             scope[word] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
         found = self.walk(declarator)
-        if found and function is not EMPTY and not self.in_function(name):  # compilers drop it, or take a T for an int
-            self.breaks(name, found)
-            scope |= {word: Variable("bad", found.where) for word in names}
-        is_constexpr = "constexpr" in words
-        is_fixed = is_constexpr or declarator.type == "array_declarator" or ("const" in words and declared == "int")
-        guessed = found.where if found and (declared == "" or not is_local or is_fixed) else ""
-        if bad := bad or (is_constexpr and is_local and found) or None:
+        is_head = is_function and not self.in_function(name)  # without T, compilers drop f(T x), or take an int
+        is_constexpr = is_local and "constexpr" in words
+        is_fixed = is_head or declarator.type == "array_declarator" or ("const" in words and declared == "int")
+        guessed = found.where if found and (declared == "" or not is_local or is_constexpr or is_fixed) else ""
+        if bad := bad or (found if is_head or is_constexpr else None):
             self.breaks(name, bad)
-        for word in names if not is_function else ():  # after an error, compilers skip the rest of a declaration
+        for word in names if is_head or not is_function else ():  # after an error, compilers skip the rest
             scope[word].origin = scope[word].origin or lost or guessed
         return found.where if found else ""
 
