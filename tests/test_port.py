@@ -268,6 +268,8 @@ def found(tmp_path, capsys, *options, **files):
         ("void f() { std::make_pair(1, at::ones(1)).second.to(1); }", "x.to()", "mechanical"),
         ("void f(std::vector<at::Tensor> v) { for (auto i = v.begin();;) i->to(1); }", "x.to()", "mechanical"),
         ("void f(std::function<at::Tensor(int)> g) { g(1).to(1); }", "x.to()", "mechanical"),
+        ("void f(std::future<at::Tensor> x) { x.get().to(1); }", "x.to()", "mechanical"),
+        ("void f(V v) { if (auto* p = std::get_if<at::Tensor>(&v)) p->to(1); }", "x.to()", "mechanical"),
         ("void f(THPObjectPtr x);", "THPObjectPtr", "none"),
         ("namespace a { using S = at::Scalar; }\nusing a::S;", "a::S", "follows"),
         ("void f(at::Tensor x) { x.view(at::kInt); }", "x.view()", "none"),

@@ -246,7 +246,10 @@ class Reader(Calls):
     def declare(self, node: Node, declarator: Node, declared: str, bad: Finding | None, lost: str) -> str:
         """Record the variables of one declarator; return the unsolved line that they depend on, if any."""
         (name, function), scope = innermost(declarator), self.scopes[-1]
-        value = declarator.child_by_field_name("value") or part(node, "default_value")
+        values = (
+            x.child_by_field_name(y) for x, y in ((declarator, "value"), (node, "value"), (node, "default_value"))
+        )
+        value = next(filter(None, values), EMPTY)
         left = part(declarator, "declarator") if declarator.type == "init_declarator" else declarator
         inner = left.named_children[-1] if left.type == "reference_declarator" else left
         is_binding = inner.type == "structured_binding_declarator"
