@@ -192,7 +192,7 @@ inline Object object_of(OwnTensor tensor) {
 constexpr int kMostRecorded = 3; // tensors
 
 // Calls at::_ops::*::redispatch of an operator of one to three tensors, with dispatch keys. Throws ErrorInPython.
-inline OwnTensor redispatch(const void* function, uint64_t keys, const AtenTensorHandle* x, int count) {
+inline OwnTensor redispatch(void* function, uint64_t keys, const AtenTensorHandle* x, int count) {
   // An at::Tensor: a pointer, in a class with a destructor, so that it is returned in memory.
   struct Returned {
     void* implementation;

@@ -64,7 +64,7 @@ class Computed {
 
 // An operator of ATen with the same derivative, whose arguments are the tensors of a call.
 struct AtenNode {
-  const void* redispatch = nullptr; // see python::redispatch; null if there is no operator
+  void* redispatch = nullptr; // see python::redispatch; null if there is no operator
   uint64_t keys = 0;
   Noted kernels; // at the key Autograd, and at the key of Computed::take
 

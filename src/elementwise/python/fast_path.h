@@ -388,7 +388,7 @@ inline void define_fast_path(nanobind::module_& m) {
           if (const nb::object found = form.attr("aten_node"); !found.is_none()) {
             const nb::dict keys = found[3];
             aten = {
-                reinterpret_cast<const void*>(nb::cast<uintptr_t>(found[0])), nb::cast<uint64_t>(found[1]),
+                reinterpret_cast<void*>(nb::cast<uintptr_t>(found[0])), nb::cast<uint64_t>(found[1]),
                 Noted(found[2], keys)};
             for (const auto& [key, number] : keys) aten.kernels.note(nb::cast<std::string>(key));
           }
