@@ -188,7 +188,7 @@ def _next(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]
 
 
 def _before(form: Form, inputs: list[str]) -> list[int]:
-    """Return the place of the input of a first derivative. Those of a higher one are among its arguments."""
+    """Return the place of the input of a first derivative. A higher derivative has its inputs among its arguments."""
     return [inputs.index(form.role[0])] if len(form.role) == 1 else []
 
 
