@@ -24,7 +24,7 @@ from ._library import name
 
 # The keys of backends that PyTorch has no kernels for. Each library of a process takes another one.
 UNUSED = "FPGA", "Metal", "Vulkan", "CustomRNGKeyId"
-MOST_TENSORS = 3  # kMostRecorded in ask_torch.h
+MOST_TENSORS = 3  # kMostRedispatched in ask_torch.h
 _nodes: dict[Any, tuple[int, int, Any, Mapping[str, int]] | None] = {}
 
 

@@ -179,7 +179,7 @@ keys_of_example = dispatch_keys_of(example).raw_repr() if dispatch_keys_of and e
 _DispatchKeySet = _find("torch._C:DispatchKeySet", CALLS)
 _dump = _find("torch._C:_dispatch_dump", CALLS)
 _key = _find("torch._C:_dispatch_key_parse", CALLS)
-_has_kernel = _find("torch._C:_dispatch_has_kernel_for_dispatch_key", CALLS)
+_has_kernel_at = _find("torch._C:_dispatch_has_kernel_for_dispatch_key", CALLS)
 handle_of = _getter("torch:ops.aten.mul.Tensor", "_handle", CALLS)
 
 # Compiled autograd calls this on every function, but single-level functions do not have it.
@@ -307,7 +307,7 @@ def redispatch_in_cpp(op: Any) -> int:
 
 def has_kernel_for(op: Any, key: str) -> bool | None:
     """Return whether an operator has a kernel for a dispatch key, or None if this torch cannot tell."""
-    return bool(_has_kernel(op.name(), key)) if _has_kernel else None
+    return bool(_has_kernel_at(op.name(), key)) if _has_kernel_at else None
 
 
 def numbers_of(*keys: str) -> dict[str, int]:

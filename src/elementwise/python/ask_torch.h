@@ -189,7 +189,7 @@ inline Object object_of(OwnTensor tensor) {
   return Object(static_cast<PyObject*>(object));
 }
 
-constexpr int kMostRecorded = 3; // tensors
+constexpr int kMostRedispatched = 3; // the tensors that `redispatch` can pass
 
 // Calls at::_ops::*::redispatch of an operator of one to three tensors, with dispatch keys. Throws ErrorInPython.
 inline OwnTensor redispatch(void* function, uint64_t keys, const AtenTensorHandle* x, int count) {

@@ -58,7 +58,7 @@ class Computed {
 
   const Signature& signature_;
   OwnTensor result_;
-  const void* tensors_[kMostRecorded];
+  const void* tensors_[kMostRedispatched];
   Computed* const outer_ = std::exchange(innermost(), this);
 };
 
