@@ -45,6 +45,7 @@ ON_OTHERS = {
 # .ci/run asks for quick forms of some gates. GitHub runs the whole gates.
 QUICK = "QUICK" in os.environ
 GPU_ARCHS = "90" if QUICK else "all"
+FOR_THIS_MACHINE = ["-Dnative=true"] if QUICK else []  # compile the kernels once, not for each instruction set
 
 
 @nox.session
@@ -421,7 +422,8 @@ def _sanitize(session: nox.Session, *chosen: str) -> Path:
     # ThreadSanitizer does not see how torch's libgomp threads wait for each other, and reports everything that the
     # caller wrote before they began as a race. Suppressing at::internal::invoke_parallel would hide our kernels too.
     # So this test runs the same launch.h and the same kernels on std::threads, and suppresses nothing.
-    options = ["-Db_lundef=false", "-Doptimization=1"]  # with -O3 the checked code takes three times as long to compile
+    # With -O3 the checked code takes three times as long to compile.
+    options = ["-Db_lundef=false", "-Doptimization=1", *FOR_THIS_MACHINE]
     folder = _set_up_kernels(session, "-Db_sanitize=thread", *options)
     session.run("meson", "test", "-C", folder, "--print-errorlogs", "threads")
 
@@ -511,7 +513,7 @@ def aarch64(session: nox.Session) -> None:
         _test_aarch64_wheel(session)
         return
     session.install("meson", "ninja")
-    here = _run_tests_of_kernels(session, _set_up_kernels(session), [])
+    here = _run_tests_of_kernels(session, _set_up_kernels(session, *FOR_THIS_MACHINE), [])
     there = _run_tests_of_kernels(session, _set_up_kernels(session, "--cross-file=tests/kernels/aarch64.ini"))
     if here != there:
         session.error(f"the bits differ, here\n{here}\nand on aarch64\n{there}")

@@ -40,8 +40,9 @@
 //   row.reduce(identity, join, f, x...)             any join(a, b) of two C that is associative and commutative, and
 //                                                   returns a for join(a, identity)
 //   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
-//   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. No
-//                             derivative is computed for it, so the results must not depend on what is subtracted.
+//   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. NaN is
+//                             passed over. No derivative is computed for it, so the results must not depend on what is
+//                             subtracted.
 //   row.at(x, place)          one element. A place outside of the row is an error. On the CPU, nothing is written then,
 //                             unless the elements decide which place is read, or whether one is.
 //
@@ -293,6 +294,16 @@ struct Mean {
   }
 };
 
+// The maximum, without a derivative. NaN is passed over: what is subtracted from it makes no difference.
+struct Range {
+  template <class F, class C = TermOf<F>>
+  ELEMENTWISE_INLINE C operator()(const Extent& n, const F& f) const {
+    constexpr bool has_infinity = std::is_floating_point_v<C>; // nvcc refuses to call a function of the host here
+    constexpr C lowest = has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
+    return joined(n, lowest, [](auto a, auto b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
+  }
+};
+
 // The maximum, or NaN if the row has one. The derivative is the mean over all elements that tie for the maximum.
 struct Max {
   template <class F, class C = TermOf<F>>
@@ -316,14 +327,10 @@ struct Max {
       };
       return joined(n, -math::kInfinity<C>, greater, f);
     } else {
-      constexpr C lowest = std::numeric_limits<C>::lowest(); // nvcc refuses to call a function of the host here
-      return joined(n, lowest, [](C a, C b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
+      return Range{}(n, f);
     }
   }
 };
-
-// The maximum, without a derivative.
-struct Range : Max {};
 
 // Reverses the order of numbers, so that the minimum becomes the maximum. -x of an integer may be no number of its
 // type.
