@@ -290,6 +290,17 @@ def found(tmp_path, capsys, *options, **files):
         ("namespace at { void f() { DispatchKeySet k; maybe_wrap_dims(g); } }", "at::DispatchKeySet", "none"),
         ("namespace at { void f() { maybe_wrap_dims(g); } }", "at::maybe_wrap_dims", "none"),
         ("using namespace torch;\nvoid f() { manual_seed(1); }", "torch::manual_seed", "none"),
+        ("int f(int a, int b) { return at::ceil_div<int>(a, b); }", "at::ceil_div", "none"),
+        ("int f(int a, int b) { return at::ceil_div(a, --b); }", "at::ceil_div", "decision"),
+        ("void f(int i, at::Tensor* x) { x[i++].accessor<int, 1>(); }", "x.accessor()", "decision"),
+        ("void f(at::Tensor x, at::Tensor y) { x[y]; }", "x[i]", "decision"),
+        ("void f(at::Tensor x, at::Tensor y) { g(x.type() == y.type()); }", "x.type()", "decision"),
+        ("void f(at::Tensor x) { auto& t = x.type(); }", "x.type()", "decision"),
+        ("void f(at::Tensor x) { at::zeros({1}, x.type()); }", "torch::zeros", "decision"),
+        ("void f(at::Tensor x, at::Tensor y) { x.to(y.type()); }", "x.to()", "decision"),
+        ("void f(at::TensorList x) { x.slice(1); }", "Tensor[].slice()", "decision"),
+        ("void f(at::Tensor* x) { g(at::TensorList(x, 2)); }", "at::TensorList", "decision"),
+        ("void f(at::Tensor x) { int* p(x.data_ptr<int>()); }", "x.data_ptr()", "mechanical"),
         ("using F = decltype(ATEN_FN(add));", "ATEN_FN", "none"),
         ("auto f(c10::complex<float> x) { return std::conj(x); }", "std::conj", "decision"),
         ("void f(at::Tensor x) { int a = x.cumsum(0), b = 1;\ng(b); }", "b", "follows"),
@@ -486,6 +497,19 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "torch::stable::empty({1}, torch::headeronly::ScalarType::Int, std::nullopt, "
             "torch::stable::Device(torch::headeronly::kCUDA));",
         ),
+        ("4 % at::ceil_div(a, b);", "4 % (((a) + (b) - 1) / (b));"),
+        ('if (a) AT_ERROR("b"); else f();', 'if (a) { STD_TORCH_CHECK(false, "b"); } else f();'),
+        (
+            "x.accessor<const int, 1>();",
+            "torch::headeronly::HeaderOnlyTensorAccessor<const int, 1>("
+            "x.const_data_ptr<int>(), x.sizes().data(), x.strides().data());",
+        ),
+        ("const int* p(x.data_ptr<int>());", "const int* p(x.mutable_data_ptr<int>());"),
+        (
+            "auto f = [](cudaStream_t s = at::cuda::getCurrentCUDAStream(1)) {};",
+            "auto f = [](cudaStream_t s = [](int32_t device) { void* stream = nullptr; TORCH_ERROR_CODE_CHECK("
+            "aoti_torch_get_current_cuda_stream(device, &stream)); return static_cast<cudaStream_t>(stream); }(1)) {};",
+        ),
         ("std::min(4, at::get_num_threads());", "std::min(4, static_cast<int>(torch::stable::get_num_threads()));"),
     ],
 )
@@ -517,6 +541,26 @@ def test_names_and_options_that_are_used_later_stay_declared(before, after, tmp_
     port(tmp_path, "--write", "--force", a_DOT_cpp=f"{head}{before}\n")
     written = (tmp_path / "a.cpp").read_text().partition("Tensor z;\n")[2]
     assert after in written, written
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "{ auto z = g(); at::empty({1}, o); }",
+        "[&](at::Tensor z) { at::empty({1}, o); };",
+        "for (;;) { at::empty({1}, o); z = z.to(a); }",
+        "for (int i : n) { at::empty({1}, o); z = z.to(a); }",
+        "do { at::empty({1}, o); z = z.to(a); } while (a);",
+        "std::tie(z, a) = g();\nat::empty({1}, o);",
+        "auto y = std::move(z);\nat::empty({1}, o);",
+        "std::swap(y, z);\nat::empty({1}, o);",
+        "auto p = v[i].options(); i++;\nat::empty({1}, p);",
+    ],
+)
+def test_options_are_not_written_out_where_their_variables_may_have_another_value(code, tmp_path):
+    head = "void f(torch::stable::Tensor z) {\nauto o = z.options();\n"
+    port(tmp_path, "--write", "--force", a_DOT_cpp=f"{head}{code}\n}}\n")
+    assert "at::empty" in (tmp_path / "a.cpp").read_text()
 
 
 def test_what_is_included_or_defined_in_a_namespace_of_torchs_is_read_as_in_it(tmp_path, capsys):

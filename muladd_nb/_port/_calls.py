@@ -28,6 +28,7 @@ BOXED = ("pointer_expression", "identifier", "qualified_identifier", "template_f
 STRING = re.compile(r'R"\((.*?)\)"|"((?:[^"\\]|\\.)*)"', re.DOTALL)
 SCHEMA = re.compile(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|[][(), ?])+")
 CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
+CHANGING = re.compile(r"\b(move|swap|tie)$")  # functions after which their arguments may have another value
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
 DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)$")
 OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
@@ -39,6 +40,7 @@ class Calls(Types):
     """Rewrites or reports calls and operators."""
 
     def on_call_expression(self, node: Node) -> None:
+        self.forget(node)
         function, arguments = part(node, "function"), part(node, "arguments")
         name, inner = self.text(function), [x for x in arguments.named_children if x.type != "comment"]
         is_macro = function.type == "identifier" and self.is_macro(name)
@@ -162,14 +164,16 @@ class Calls(Types):
         kind = "method" if plain or ("const method", name) not in ROWS else "const method"
         names = [*(f"{name}<{self.text(x)}>" for x in template), name]  # such as item<int>
         row = table.find([(kind, x) for x in names], count, len(template), self.target)
-        row = self.of_types(name, inner) or row
+        around = node.parent or EMPTY
+        row = self.of_types(name, inner, (around, part(around, "declarator"))) or row
         if row and row.how == "mechanical":
             to = row.to
-            if name in ("data_ptr", "data") and template:  # of a const type, or initialises a const pointer
-                text = self.text(template[0]).removeprefix("const ")
+            if "mutable_data_ptr<$T1>" in to:  # of a const type, or initialises a const pointer
+                text = re.sub(r"\s*\bconst\b\s*", "", self.text(template[0]))
                 is_const = text != self.text(template[0])
-                if is_const or CONST_POINTER.search(self.source.data[: node.start_byte][-200:]):
-                    to = f"$self.const_data_ptr<{text if is_const else '$T1'}>()"
+                before = self.source.data[max(node.start_byte - 200, 0) : node.start_byte]
+                if is_const or (name in ("data_ptr", "data") and CONST_POINTER.search(before)):
+                    to = to.replace("mutable_data_ptr<$T1>", f"const_data_ptr<{text if is_const else '$T1'}>")
             if field.type == "dependent_name":  # x.template data_ptr<T>()
                 to = re.sub(r"(\$self\.)(\w+<)", r"\1template \2", to)
             if field.prev_sibling is not None and field.prev_sibling.type == "->":
@@ -180,10 +184,10 @@ class Calls(Types):
         elif f"torch::stable::Tensor::{name}" not in NAMES:
             self.tell(field, what, self.without("method", ("at", name)))
 
-    def of_types(self, name: str, inner: Sequence[Node]) -> Row | None:
-        """Return the row for an argument of a type that the usual replacement does not take, else None."""
-        rows = (ROWS.get((f"with {of}", name)) for x in inner for of in (self.type_of(x), x.type))
-        return next((row[0] for row in rows if row), None)
+    def of_types(self, name: str, inner: Sequence[Node], around: Sequence[Node] = ()) -> Row | None:
+        """Return the row for an argument or a place in the code that the usual replacement does not fit, else None."""
+        kinds = [f"with {of}" for x in inner for of in (self.type_of(x), x.type)] + [f"in {x.type}" for x in around]
+        return next((ROWS[kind, name][0] for kind in kinds if (kind, name) in ROWS), None)
 
     def read_factory(self, node: Node, function: Node, name: str, inner: list[Node]) -> None:
         """Rewrite a call, or report it if its options have more than those of a tensor, a dtype and a device."""
@@ -218,7 +222,7 @@ class Calls(Types):
         """Return the parts of a TensorOptions, or None if it has other parts or its value is unknown."""
         function, inner = part(node, "function"), part(node, "arguments").named_children
         this, name = part(function, "argument"), self.text(part(function, "field"))
-        if value := self.variable(self.text(node)).options:
+        if value := self.value_of(self.text(node)):
             return self.read_options(value)
         if self.type_of(node) == "dtype":
             return {"dtype": [node]}
@@ -243,6 +247,29 @@ class Calls(Types):
             return options | {name: inner}
         is_default = this is not EMPTY and self.text(inner[0]).endswith(DEFAULTS.get(name, "?"))
         return options if is_default else None
+
+    def value_of(self, name: str) -> Node | None:
+        """Return the initial value of a variable with options, unless a name in it means another variable here."""
+        hidden = set[str]()
+        for scope in reversed(self.scopes):
+            if name in scope:
+                value = scope[name].options
+                return value if value and hidden.isdisjoint(re.findall(r"\w+", self.text(value))) else None
+            hidden |= scope.keys()
+        return None
+
+    def forget(self, *nodes: Node) -> None:
+        """Rewrite no further uses of options that are, or are made from, a variable that one of the nodes changes."""
+        for node in nodes:
+            names, right = {self.text(part(node, "left")), self.text(part(node, "argument"))}, part(node, "right")
+            if node.type == "call_expression" and CHANGING.search(self.text(part(node, "function"))):
+                names = set(re.findall(r"\w+", self.text(node)))
+            elif node.type not in ("assignment_expression", "update_expression"):
+                continue
+            is_same = any(self.text(right).startswith(f"{name}.contiguous(") for name in names)
+            for other, variable in () if is_same else (item for scope in self.scopes for item in scope.items()):
+                if variable.options and names & {other, *re.findall(r"\w+", self.text(variable.options))}:
+                    variable.options = None
 
     def read_library(self, node: Node, kind: str, name: str, inner: list[Node]) -> None:
         """Read m.def(...) and m.impl(...) of a library, or m.def(...) of a pybind11 module."""
@@ -339,21 +366,24 @@ class Calls(Types):
     on_unary_expression = on_binary_expression
 
     def on_assignment_expression(self, node: Node) -> None:
-        """Find x[i] = y and x.f() = y, and options that are assigned to after their declaration."""
-        left, name = part(node, "left"), self.text(part(node, "left"))
-        is_same = self.text(part(node, "right")).startswith(f"{name}.contiguous(")
-        for other, variable in () if is_same else (item for scope in self.scopes for item in scope.items()):
-            if variable.options and name in re.findall(r"\w+", f"{other} {self.text(variable.options)}"):
-                variable.options = None  # these options are in the variable, or made from it
+        """Find x[i] = y and x.f() = y."""
+        left = part(node, "left")
+        self.forget(node)
         slices = {"subscript_expression": left, "call_expression": part(left, "function")}
         if self.type_of(part(slices.get(left.type, EMPTY), "argument")) == "Tensor":
             self.tell(left, "x[i] = y", ("operator", "[]="))
             self.done.add(left.id)
         self.on_binary_expression(node)
 
+    def on_update_expression(self, node: Node) -> None:
+        self.forget(node)
+        self.children(node)
+
     def on_subscript_expression(self, node: Node) -> None:
         """Write x[i] of a tensor as a select."""
-        this, indices, row = part(node, "argument"), part(node, "indices").named_children, ROWS["operator", "[]"][0]
+        this, indices = part(node, "argument"), part(node, "indices").named_children
         if self.type_of(this) == "Tensor" and len(indices) == 1:
-            self.apply(row, node, "x[i]", inner=indices, this=this)
+            self.apply(
+                self.of_types("[]", indices) or ROWS["operator", "[]"][0], node, "x[i]", inner=indices, this=this
+            )
         self.children(node)

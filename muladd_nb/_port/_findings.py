@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
-from ._source import EMPTY, Node, Project, Source, is_misread, statement
+from ._source import EMPTY, Node, Project, Source, below, is_misread, statement
 from ._table import NAMES, ROWS, Row
 
+CHANGES = re.compile(rb"\+\+|--|(?<![=!<>])=(?!=)")  # code that must not run twice
 OPTIONAL = ("<cu", "<hip/", "<nccl.h", "<omp.h")  # a machine may lack these headers
 Nodes = Sequence[Node]
 Piece = bytes | tuple[int, int]  # text, or a range of the file, in which other edits are made
@@ -91,9 +92,12 @@ class Findings:
         texts = [x if isinstance(x, bytes) else self.source.data[slice(*x)] for x in parts]
         brief = [x if x in parts or (len(x) <= 40 and b"\n" not in x) else b"..." for x in texts]
         to = b"".join(brief).decode("utf-8", "replace")
-        if row.how == "mechanical" and is_misread(node):
+        ranges = [x for x in parts if isinstance(x, tuple) and row.kind != "macro"]  # macros repeat blocks of code
+        repeated = any(ranges.count(x) > 1 and CHANGES.search(self.source.data[slice(*x)]) for x in ranges)
+        if row.how == "mechanical" and (repeated or is_misread(node)):
             row = dataclasses.replace(row, how="decision", source="")
-            to += ": by hand, because this could not be parsed"
+            why = "it would change a variable more than once" if repeated else "this could not be parsed"
+            to += f": by hand, because {why}"
         elif row.how == "mechanical" and row.runs <= self.target:
             end = end or node.end_byte
             self.edits.append((node.start_byte, end, [*self.lost_comments(node, end, parts), *parts]))
@@ -102,10 +106,8 @@ class Findings:
 
     def lost_comments(self, node: Node, end: int, pieces: Sequence[Piece]) -> Iterator[Piece]:
         """Yield the comments of a node that are in none of the pieces. They are put before the replacement."""
-        inner = [node] if re.search(rb"/[/*]", self.source.data[node.start_byte : end]) else []
         kept = [piece for piece in pieces if isinstance(piece, tuple)]
-        for x in inner:  # the list grows
-            inner += x.children
+        for x in below(node) if re.search(rb"/[/*]", self.source.data[node.start_byte : end]) else ():
             first, last = x.byte_range
             if x.type == "comment" and last <= end and not any(a <= first and last <= b for a, b in kept):
                 yield from ((first, last), b"\n" if self.text(x).startswith("//") else b" ")

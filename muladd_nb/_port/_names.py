@@ -291,6 +291,10 @@ class Names(Findings):
             self.apply(row, name, text, at=at if row.how == "mechanical" or at is not EMPTY else whole)
             if row.how != "mechanical" and END_OF_LINE.match(self.source.data, whole.end_byte):
                 self.findings[-1].end_line += 1  # the macro ends a statement, so an error may be at what follows
+        statement = call.parent or EMPTY
+        around, (start, end) = statement.parent or EMPTY, statement.byte_range
+        if row and row.to.startswith("STD_TORCH_CHECK") and part(around, "alternative") is not EMPTY:
+            self.edits += [(start, start, [b"{ "]), (end, end, [b" }"])]  # STD_TORCH_CHECK is an if: no else follows it
         if text not in NAMES and (row is None or row.how == "none") and not self.in_function(whole):
             # The macro may declare its arguments.
             names = (self.text(x) for x in inner if x.type == "identifier")

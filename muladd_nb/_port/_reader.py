@@ -12,7 +12,7 @@ import re
 from ._calls import Calls
 from ._findings import OPTIONAL, Finding
 from ._names import Variable
-from ._source import EMPTY, HEADER, ROOTS, Node, above, innermost, named, part
+from ._source import EMPTY, HEADER, ROOTS, Node, above, below, innermost, named, part
 from ._table import NAMES, ROWS, WORDS
 from ._types import PAIR, TUPLE
 
@@ -93,7 +93,14 @@ class Reader(Calls):
         with self.scope():
             self.children(node)
 
-    on_for_statement = on_if_statement = on_while_statement = on_compound_statement
+    on_if_statement = on_compound_statement
+
+    def on_for_statement(self, node: Node) -> None:
+        """Walk a loop, in which a variable may change after a use, and be used again."""
+        self.forget(*below(node))
+        self.on_compound_statement(node)
+
+    on_while_statement = on_do_statement = on_for_statement
 
     def on_template_declaration(self, node: Node) -> None:
         """Walk a template in a scope with its type parameters: torch may have types with the same names."""
@@ -180,6 +187,7 @@ class Reader(Calls):
         """Record the types of the variables of a loop."""
         of, right = part(node, "type"), self.type_of(part(node, "right"))
         element = right.removeprefix("Dict") if right.startswith("Dict") else self.part_of(right, "[]", "")
+        self.forget(*below(node))
         bad = self.walk(of)
         self.done.add(of.id)
         with self.scope() as variables:
@@ -228,6 +236,9 @@ class Reader(Calls):
 
     def on_declaration(self, node: Node) -> None:
         """Record the types of variables."""
+        if any(x.is_error for x in node.children) and node.type == "parameter_declaration":
+            self.walk(self.source.parsed(*node.byte_range))  # x.f<T>() in A a(x.f<T>());
+            return
         before, lost, of = len(self.findings), "", part(node, "type")
         declarators = node.children_by_field_name("declarator")
         if ("guard", key := "::".join(self.resolve(self.words(of))[1:])) in ROWS:

@@ -180,6 +180,14 @@ def above(node: Node) -> Iterator[Node]:
         yield (node := node.parent)
 
 
+def below(node: Node) -> list[Node]:
+    """Return a node and all nodes in it."""
+    found = [node]
+    for x in found:  # the list grows
+        found += x.children
+    return found
+
+
 def statement(node: Node) -> list[tuple[int, int]]:
     """Return the ranges of the statement, declaration or head around a node, without the blocks in it."""
     whole = node
