@@ -533,6 +533,11 @@ def test_it_writes(before, after, tmp_path, capsys):
             "namespace mine::torch { struct A {}; std::vector<::torch::Tensor> f(at::Tensor x); }",
             "namespace mine::torch { struct A {}; std::vector<::torch::stable::Tensor> f(::torch::stable::Tensor x); }",
         ),
+        ("namespace T = torch;\nvoid f() { T::NoGradGuard g; }", "void f() { torch::NoGradGuard g; }"),
+        (
+            "std::tuple<at::Tensor, at::Tensor> g();\nvoid f() { auto [a, b] = g(); b.to(c); }",
+            "auto [a, b] = g(); torch::stable::to(b, c);",
+        ),
         ("namespace torch { namespace F = torch::nn;\nF::A a;\n}", "namespace torch { \ntorch::nn::A a;\n}"),
     ],
 )

@@ -220,8 +220,9 @@ class Names(Findings):
 
     def qualify(self, words: list[Word], full: Path) -> None:
         """Write a name in full, because the using declaration that brought it is removed."""
-        is_open = words[0].text not in self.aliases and any(full[: len(path)] == path for path in self.inside)
-        if len(full) > len(words) and not is_open and self.resolve(words, called=True) == full:
+        is_alias = words[0].text in self.aliases
+        is_open = any(full[: len(path)] == path for path in self.inside)
+        if (is_alias or (len(full) > len(words) and not is_open)) and self.resolve(words, called=True) == full:
             self.replace(words[0].node, "::".join(full[: len(full) - len(words) + 1]).encode())
 
     def without(self, kind: str, full: Path) -> Row:

@@ -266,6 +266,7 @@ class Reader(Calls):
         is_binding = inner.type == "structured_binding_declarator"
         of = self.declares(left, declared) or self.type_of(value)
         is_local, is_function = node.type == "declaration", function is not EMPTY
+        is_head = is_function and not self.in_function(name)  # without T, compilers drop f(T x), or take an int
         in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # in an #if or #else
         words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
         may_go = is_local and alone and not in_branch  # each branch of an #if may declare other options
@@ -274,8 +275,10 @@ class Reader(Calls):
         if is_binding:
             pair, same = PAIR.match(of), "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
             types = [*pair.groups()] if pair and len(names) == 2 else [same] * len(names)
-        elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
+        elif is_function and not is_local:
             names = []
+        elif is_head:  # not in a function, where Tensor x(y); is parsed as a function, too
+            types = ["function"]
         elif of == "options" and may_go and names and self.read_options(value) is not None:
             scope[names[0]] = Variable("options", options=value, unused=node)
             self.findings = [x for x in self.findings if x is not bad]
@@ -287,7 +290,6 @@ class Reader(Calls):
             origin = scope[word].origin if in_branch and word in scope else ""
             scope[word] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
         found = self.walk(declarator)
-        is_head = is_function and not self.in_function(name)  # without T, compilers drop f(T x), or take an int
         is_constexpr = is_local and "constexpr" in words
         is_fixed = is_head or declarator.type == "array_declarator" or ("const" in words and declared == "int")
         guessed = found.where if found and (declared == "" or not is_local or is_constexpr or is_fixed) else ""
