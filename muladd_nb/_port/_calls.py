@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from . import _table as table
 from ._findings import Piece
 from ._names import UNKNOWN, Word
-from ._source import EMPTY, ROOTS, Node, innermost, part
+from ._source import EMPTY, ROOTS, Node, above, innermost, part
 from ._table import ATEN, NAMES, ROWS, WORDS, Row
 from ._types import Types
 
@@ -164,8 +164,7 @@ class Calls(Types):
         kind = "method" if plain or ("const method", name) not in ROWS else "const method"
         names = [*(f"{name}<{self.text(x)}>" for x in template), name]  # such as item<int>
         row = table.find([(kind, x) for x in names], count, len(template), self.target)
-        around = node.parent or EMPTY
-        row = self.of_types(name, inner, (around, part(around, "declarator"))) or row
+        row = self.of_types(name, inner, node) or row
         if row and row.how == "mechanical":
             to = row.to
             if "mutable_data_ptr<$T1>" in to:  # of a const type, or initialises a const pointer
@@ -184,9 +183,14 @@ class Calls(Types):
         elif f"torch::stable::Tensor::{name}" not in NAMES:
             self.tell(field, what, self.without("method", ("at", name)))
 
-    def of_types(self, name: str, inner: Sequence[Node], around: Sequence[Node] = ()) -> Row | None:
+    def of_types(self, name: str, inner: Sequence[Node], call: Node = EMPTY) -> Row | None:
         """Return the row for an argument or a place in the code that the usual replacement does not fit, else None."""
-        kinds = [f"with {of}" for x in inner for of in (self.type_of(x), x.type)] + [f"in {x.type}" for x in around]
+        around = call.parent or EMPTY
+        if around.type == "return_statement":
+            around = next((up for up in above(call) if part(up, "declarator") is not EMPTY), EMPTY)
+        is_dispatch = "DISPATCH" in self.text(part(around.parent or EMPTY, "function"))
+        kinds = [f"with {of}" for x in inner for of in (self.type_of(x), x.type)]
+        kinds += ["in dispatch" if is_dispatch else f"in {part(around, 'declarator').type}"]
         return next((ROWS[kind, name][0] for kind in kinds if (kind, name) in ROWS), None)
 
     def read_factory(self, node: Node, function: Node, name: str, inner: list[Node]) -> None:
@@ -200,7 +204,7 @@ class Calls(Types):
         like, device = options.get("options", [EMPTY])[0], options.get("device", [])
         dtype: list[Piece] = [x.byte_range for x in options.get("dtype", [])]
         to: list[Piece] = [(device[0].start_byte, device[-1].end_byte)] if device else []
-        if len(device) == 2 or (device and device[0].type == "qualified_identifier"):
+        if len(device) == 2 or (device and device[0].type in ("qualified_identifier", "string_literal")):
             to = [b"torch::stable::Device(", *to, b")"]
         row = ROWS.get(("make like" if "options" in options else "make", name)) or ROWS["make", name]
         if "options" in options and "$self" not in row[0].to:
