@@ -507,6 +507,15 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             'at::empty({1}, at::TensorOptions().device("cuda"));',
             'torch::stable::empty({1}, std::nullopt, std::nullopt, torch::stable::Device("cuda"));',
         ),
+        (
+            "at::cuda::CUDAGuard g(device_of(*o)), h(at::device_of(a ? x : y));",
+            "torch::stable::accelerator::DeviceGuard g((*o).get_device_index()), h((a ? x : y).get_device_index());",
+        ),
+        ("y.view_as(*o);", "torch::stable::view(y, (*o).sizes());"),
+        (
+            "std::vector<at::Tensor>::iterator i; i->zero_();",
+            "std::vector<torch::stable::Tensor>::iterator i; torch::stable::fill_(*i, 0);",
+        ),
         ("4 % at::ceil_div(a, b);", "4 % (((a) + (b) - 1) / (b));"),
         ('if (a) AT_ERROR("b"); else f();', 'if (a) { STD_TORCH_CHECK(false, "b"); } else f();'),
         (

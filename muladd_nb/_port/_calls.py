@@ -31,6 +31,7 @@ CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__
 CHANGING = re.compile(r"\b(move|swap|tie)$")  # functions after which their arguments may have another value
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
 DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)$")
+OPERATION = re.compile(rb"[*&]|[^?]*\?")  # *x and a ? x : y, whose operators bind less than a dot
 OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
 FLOAT = re.compile(r"-?\d*\.")
 UNPRINTABLE = {"sizes", "device", "device type", "layout"}
@@ -101,11 +102,11 @@ class Calls(Types):
             name = part(argument, "type") if argument.type == "parameter_declaration" else EMPTY
             of = self.type_of(argument if name is EMPTY else name) or self.type_of_type(name)
             if match := DEVICE_OF.match(self.source.data, *argument.byte_range):
-                self.replace(argument, match.span(1), b".get_device_index()")
                 self.done |= {part(argument, x).id for x in ("function", "type")}  # parsed as a call, or as a parameter
-            elif of == "device" or self.text(argument).endswith(".device()"):
-                is_operation = argument.type in ("pointer_expression", "conditional_expression")
-                self.replace(argument, b"(" * is_operation, argument.byte_range, b")" * is_operation, b".index()")
+            if match or of == "device" or self.text(argument).endswith(".device()"):
+                span, to = (match.span(1), b".get_device_index()") if match else (argument.byte_range, b".index()")
+                is_operation = OPERATION.match(self.source.data, *span) is not None
+                self.replace(argument, b"(" * is_operation, span, b")" * is_operation, to)
             elif of == "device?" or argument.type == "initializer_list":
                 fits = False
         if not fits:

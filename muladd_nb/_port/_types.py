@@ -123,6 +123,9 @@ class Types(Names):
             return WORDS["type"][name]
         if self.project.named["type", name]:
             return self.stands_for("type", name)
+        around = [self.type_of_type(x) for word in words[:-1] for x in word.template]
+        if "Tensor" in around:
+            return "Tensor?" if name.endswith("iterator") else ""  # of std::vector<Tensor>::iterator
         inner = [self.type_of_type(x) for x in words[-1].template]
         form = WORDS["template"].get(name, "(Tensor, ...)")
         inner = inner[: 99 if form in ("({})", "(Tensor, ...)") else 2 if "Dict" in form else 1]
