@@ -306,6 +306,7 @@ def found(tmp_path, capsys, *options, **files):
         ("void f(at::TensorList x) { x.slice(1); }", "Tensor[].slice()", "decision"),
         ("void f(at::Tensor* x) { g(at::TensorList(x, 2)); }", "at::TensorList", "decision"),
         ("void f(at::Tensor x) { int* p(x.data_ptr<int>()); }", "x.data_ptr()", "mechanical"),
+        ("void f() { D(1, using A = at::acc_type<b, true>;\nk<A, 1>(2);); }", "A", "follows"),
         ("using F = decltype(ATEN_FN(add));", "ATEN_FN", "none"),
         ("auto f(c10::complex<float> x) { return std::conj(x); }", "std::conj", "decision"),
         ("void f(at::Tensor x) { int a = x.cumsum(0), b = 1;\ng(b); }", "b", "follows"),

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from . import _table as table
 from ._findings import Piece
-from ._names import UNKNOWN, Word
+from ._names import UNKNOWN, Variable, Word
 from ._source import EMPTY, ROOTS, Node, above, innermost, part
 from ._table import ATEN, NAMES, ROWS, WORDS, Row
 from ._types import Types
@@ -372,13 +372,15 @@ class Calls(Types):
 
     def on_assignment_expression(self, node: Node) -> None:
         """Find x[i] = y and x.f() = y."""
-        left = part(node, "left")
+        left, before = part(node, "left"), len(self.findings)
         self.forget(node)
         slices = {"subscript_expression": left, "call_expression": part(left, "function")}
         if self.type_of(part(slices.get(left.type, EMPTY), "argument")) == "Tensor":
             self.tell(left, "x[i] = y", ("operator", "[]="))
             self.done.add(left.id)
         self.on_binary_expression(node)
+        if self.text(left) == "using" and (bad := self.unsolved(before)):  # using A = B; in the arguments of a macro
+            self.scopes[-1][self.text(node.children[1])] = Variable("bad", bad.where)
 
     def on_update_expression(self, node: Node) -> None:
         self.forget(node)
