@@ -512,7 +512,7 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "at::cuda::CUDAGuard g(device_of(*o)), h(at::device_of(a ? x : y));",
             "torch::stable::accelerator::DeviceGuard g((*o).get_device_index()), h((a ? x : y).get_device_index());",
         ),
-        ("y.view_as(*o);", "torch::stable::view(y, (*o).sizes());"),
+        ("y.view_as(*o).view_as(x);", "torch::stable::view(torch::stable::view(y, (*o).sizes()), x.sizes());"),
         (
             "std::vector<at::Tensor>::iterator i; i->zero_();",
             "std::vector<torch::stable::Tensor>::iterator i; torch::stable::fill_(*i, 0);",
@@ -527,7 +527,7 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
         ("const int* p(x.data_ptr<int>());", "const int* p(x.mutable_data_ptr<int>());"),
         (
             "auto f = [](cudaStream_t s = at::cuda::getCurrentCUDAStream(1)) {};",
-            "auto f = [](cudaStream_t s = [](int32_t device) { void* stream = nullptr; TORCH_ERROR_CODE_CHECK("
+            "auto f = [](cudaStream_t s = [](int device) { void* stream = nullptr; TORCH_ERROR_CODE_CHECK("
             "aoti_torch_get_current_cuda_stream(device, &stream)); return static_cast<cudaStream_t>(stream); }(1)) {};",
         ),
         ("std::min(4, at::get_num_threads());", "std::min(4, static_cast<int>(torch::stable::get_num_threads()));"),

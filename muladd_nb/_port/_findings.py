@@ -151,7 +151,9 @@ def fill(
     ranges = [(with_comments(argument), argument.end_byte) for argument in inner]
     every: list[Piece] = [(ranges[0][0], ranges[-1][1])] if inner else []
     values = {"$*": every, "$,*": [b", ", *every] if every else [], "$options": options, "$self": [this.byte_range]}
-    values |= {f"${i}": [where] for i, where in enumerate(ranges, 1)}
+    for i, argument in enumerate(inner, 1):
+        is_operation = f"${i}." in to and argument.type in ("pointer_expression", "conditional_expression")
+        values[f"${i}"] = [b"(" * is_operation, ranges[i - 1], b")" * is_operation]
     values |= {f"$T{i}": [argument.byte_range] for i, argument in enumerate(template, 1)}
     words = re.split(r"(\$self|\$options|\$,\*|\$\*|\$T\d|\$\d)", to)
     return [piece for word in words for piece in values.get(word, [word.encode()])]
