@@ -545,6 +545,7 @@ def test_it_writes(before, after, tmp_path, capsys):
         ("using namespace at::mine;\nA a;", "using namespace at::mine;\nA a;"),
         ("using at::vstack;\nauto y = vstack({x});", "auto y = at::vstack({x});"),
         ("auto o = z.options();\nauto y = at::empty({1}, o);\ng(o);", "auto o = z.options();"),
+        ("namespace { auto o = at::dtype(at::kInt); }\nauto y = at::empty({1}, o);", "namespace { auto o = at::dtype("),
         (
             "auto o = z.options();\no = o.dtype(a);\nauto y = at::empty({1}, o);",
             "auto o = z.options();\no = o.dtype(a);\nauto y = at::empty({1}, o);",

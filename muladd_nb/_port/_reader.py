@@ -269,7 +269,8 @@ class Reader(Calls):
         is_head = is_function and not self.in_function(name)  # without T, compilers drop f(T x), or take an int
         in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # in an #if or #else
         words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
-        may_go = is_local and alone and not in_branch  # each branch of an #if may declare other options
+        # Each branch of an #if may declare other options, and other files may use those that are in no function.
+        may_go = is_local and alone and not in_branch and self.in_function(name)
         names = [self.text(x) for x in (inner.named_children if is_binding else [name] * (name is not EMPTY))]
         types = [of] * len(names)
         if is_binding:
