@@ -307,6 +307,8 @@ def found(tmp_path, capsys, *options, **files):
         ("void f(at::Tensor* x) { g(at::TensorList(x, 2)); }", "at::TensorList", "decision"),
         ("void f(at::Tensor x) { int* p(x.data_ptr<int>()); }", "x.data_ptr()", "mechanical"),
         ("void f() { D(1, using A = at::acc_type<b, true>;\nk<A, 1>(2);); }", "A", "follows"),
+        ("void f() { auto g = []() -> at::Tensor { return h(); }; g().to(1); }", "x.to()", "mechanical"),
+        ("void f() { auto x = []() -> at::Tensor { return h(); }(); x.to(1); }", "x.to()", "mechanical"),
         ("using F = decltype(ATEN_FN(add));", "ATEN_FN", "none"),
         ("auto f(c10::complex<float> x) { return std::conj(x); }", "std::conj", "decision"),
         ("void f(at::Tensor x) { int a = x.cumsum(0), b = 1;\ng(b); }", "b", "follows"),
@@ -581,6 +583,7 @@ def test_names_and_options_that_are_used_later_stay_declared(before, after, tmp_
         "auto y = std::move(z);\nat::empty({1}, o);",
         "std::swap(y, z);\nat::empty({1}, o);",
         "auto p = v[i].options(); i++;\nat::empty({1}, p);",
+        "auto p = a->x.options(); a->x = y;\nat::empty({1}, p);",
     ],
 )
 def test_options_are_not_written_out_where_their_variables_may_have_another_value(code, tmp_path):

@@ -272,8 +272,9 @@ class Calls(Types):
             elif node.type not in ("assignment_expression", "update_expression"):
                 continue
             is_same = any(self.text(right).startswith(f"{name}.contiguous(") for name in names)
+            changed = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, filter(None, names)))})(?!\w)")
             for other, variable in () if is_same else (item for scope in self.scopes for item in scope.items()):
-                if variable.options and names & {other, *re.findall(r"\w+", self.text(variable.options))}:
+                if variable.options and changed.search(f"{other} {self.text(variable.options)}"):
                     variable.options = None
 
     def read_library(self, node: Node, kind: str, name: str, inner: list[Node]) -> None:

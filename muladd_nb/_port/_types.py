@@ -10,13 +10,13 @@ import re
 from collections.abc import Sequence
 
 from ._names import UNKNOWN, Names
-from ._source import ROOTS, Node, Source, above, part
+from ._source import ROOTS, Node, Source, above, below, part
 from ._table import ATEN, RARE, ROWS, WORDS
 
 # A pair, or the elements of a map, such as (other, Tensor[]); not three types, and not (Tensor, ...).
 PAIR = re.compile(r"(?:Dict)?\((?P<first>[^(),]+), (?P<second>[^(),.]*(?:\(.+\))?[^(),.]*)\)\??$")
 ITERATORS = ("begin", "end", "cbegin", "cend", "rbegin", "rend", "find")
-LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
+LITERALS = ("true", "false", "new_expression", "cast_expression", "sizeof_expression")
 ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
 CHAINED = ("Tensor", "options", "library", "pybind")  # most of their methods return an object of the same type
 TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # a tuple with a Tensor among its own elements
@@ -53,13 +53,17 @@ class Types(Names):
                 return "Tensor[]" if "Tensor" in map(self.type_of, node.named_children) else ""
             case "parenthesized_expression" | "assignment_expression" | "unary_expression" | "conditional_expression":
                 return next(filter(None, map(self.type_of, node.named_children[-2:])), "")
+            case "lambda_expression":
+                returned = [x for x in below(part(node, "declarator")) if x.type == "trailing_return_type"]
+                return f"{self.type_of_type(returned[0].named_children[0])}()" if returned else "other"
             case kind:
                 return "other" if kind.endswith("_literal") or kind in LITERALS else ""
 
     def type_of_call(self, function: Node, arguments: Sequence[Node]) -> str:
         """Return the type that a call returns."""
         if function.type == "lambda_expression":
-            return next((WRITTEN[word] for word in WRITTEN if word in self.text(function)), "")
+            written = (WRITTEN[word] for word in WRITTEN if word in self.text(function))
+            return next(written, self.type_of(function).removesuffix("()").replace("other", ""))
         is_method = function.type == "field_expression"
         words = self.words(part(function, "field") if is_method else function)
         name, template = words[-1].text, words[-1].template
