@@ -583,7 +583,7 @@ def test_names_and_options_that_are_used_later_stay_declared(before, after, tmp_
         "auto y = std::move(z);\nat::empty({1}, o);",
         "std::swap(y, z);\nat::empty({1}, o);",
         "auto p = v[i].options(); i++;\nat::empty({1}, p);",
-        "auto p = a->x.options(); a->x = y;\nat::empty({1}, p);",
+        "struct A { at::Tensor x; }; A a; auto p = a.x.options(); a.x = y;\nat::empty({1}, p);",
     ],
 )
 def test_options_are_not_written_out_where_their_variables_may_have_another_value(code, tmp_path):

@@ -29,6 +29,7 @@ STRING = re.compile(r'R"\((.*?)\)"|"((?:[^"\\]|\\.)*)"', re.DOTALL)
 SCHEMA = re.compile(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|[][(), ?])+")
 CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
 CHANGING = re.compile(r"\b(move|swap|tie)$")  # functions after which their arguments may have another value
+USING = re.compile(rb"\busing\s+(\w+)\s*=\s*$")  # in the arguments of a macro, this is parsed as an assignment
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
 DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)$")
 OPERATION = re.compile(rb"[*&]|[^?]*\?")  # *x and a ? x : y, whose operators bind less than a dot
@@ -380,8 +381,9 @@ class Calls(Types):
             self.tell(left, "x[i] = y", ("operator", "[]="))
             self.done.add(left.id)
         self.on_binary_expression(node)
-        if self.text(left) == "using" and (bad := self.unsolved(before)):  # using A = B; in the arguments of a macro
-            self.scopes[-1][self.text(node.children[1])] = Variable("bad", bad.where)
+        start, end = max(node.start_byte - 9, 0), part(node, "right").start_byte
+        if (alias := USING.search(self.source.data, start, end)) and (bad := self.unsolved(before)):
+            self.scopes[-1][alias[1].decode()] = Variable("bad", bad.where)
 
     def on_update_expression(self, node: Node) -> None:
         self.forget(node)
