@@ -520,6 +520,7 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "std::vector<torch::stable::Tensor>::iterator i; torch::stable::fill_(*i, 0);",
         ),
         ("4 % at::ceil_div(a, b);", "4 % (((a) + (b) - 1) / (b));"),
+        ("\n#if A\nTORCH_CHECK(a);\n#else\n#endif", "\n#if A\nSTD_TORCH_CHECK(a);\n#else\n#endif"),
         ('if (a) AT_ERROR("b"); else f();', 'if (a) { STD_TORCH_CHECK(false, "b"); } else f();'),
         (
             "x.accessor<const int, 1>();",

@@ -29,7 +29,7 @@ STRING = re.compile(r'R"\((.*?)\)"|"((?:[^"\\]|\\.)*)"', re.DOTALL)
 SCHEMA = re.compile(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|[][(), ?])+")
 CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
 CHANGING = re.compile(r"\b(move|swap|tie)$")  # functions after which their arguments may have another value
-USING = re.compile(rb"\busing\s+(\w+)\s*=\s*$")  # in the arguments of a macro, this is parsed as an assignment
+USING = re.compile(rb"\busing\s+(\w+)\s*=\s*$")
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
 DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)$")
 OPERATION = re.compile(rb"[*&]|[^?]*\?")  # *x and a ? x : y, whose operators bind less than a dot
@@ -373,7 +373,7 @@ class Calls(Types):
     on_unary_expression = on_binary_expression
 
     def on_assignment_expression(self, node: Node) -> None:
-        """Find x[i] = y and x.f() = y."""
+        """Find x[i] = y and x.f() = y, and using x = y; in the arguments of a macro."""
         left, before = part(node, "left"), len(self.findings)
         self.forget(node)
         slices = {"subscript_expression": left, "call_expression": part(left, "function")}
@@ -393,7 +393,6 @@ class Calls(Types):
         """Write x[i] of a tensor as a select."""
         this, indices = part(node, "argument"), part(node, "indices").named_children
         if self.type_of(this) == "Tensor" and len(indices) == 1:
-            self.apply(
-                self.of_types("[]", indices) or ROWS["operator", "[]"][0], node, "x[i]", inner=indices, this=this
-            )
+            row = self.of_types("[]", indices) or ROWS["operator", "[]"][0]
+            self.apply(row, node, "x[i]", inner=indices, this=this)
         self.children(node)

@@ -294,8 +294,9 @@ class Names(Findings):
                 self.findings[-1].end_line += 1  # the macro ends a statement, so an error may be at what follows
         statement = call.parent or EMPTY
         around, (start, end) = statement.parent or EMPTY, statement.byte_range
-        if row and row.to.startswith("STD_TORCH_CHECK") and part(around, "alternative") is not EMPTY:
-            self.edits += [(start, start, [b"{ "]), (end, end, [b" }"])]  # STD_TORCH_CHECK is an if: no else follows it
+        is_before_else = around.type == "if_statement" and part(around, "alternative") is not EMPTY
+        if row and row.to.startswith("STD_TORCH_CHECK") and is_before_else:  # it is an if, which takes no other's else
+            self.edits += [(start, start, [b"{ "]), (end, end, [b" }"])]
         if text not in NAMES and (row is None or row.how == "none") and not self.in_function(whole):
             # The macro may declare its arguments.
             names = (self.text(x) for x in inner if x.type == "identifier")
