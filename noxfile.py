@@ -527,7 +527,7 @@ def clang(session: nox.Session) -> None:
         session.error("clang++ is missing: apt-get install clang")
     session.install(*PROJECT["build-system"]["requires"], *PROJECT["project"]["optional-dependencies"]["test"])
     session.env["CXX"] = "clang++"
-    folder = _build_and_test_kernels(session)
+    folder = _build_and_test_kernels(session, *FOR_THIS_MACHINE)
     env = {"PYTHONPATH": str(folder)}  # an editable install would come first
     compiler = "import muladd_nb; assert muladd_nb.build_info()['compiler'].startswith('clang')"
     session.run("python", "-P", "-c", compiler, env=env)
