@@ -350,6 +350,10 @@ NUMBERS = {
     "of a comparison": (lambda ops, x: ops.where(x > 0.5, -x, 0.1), lambda x: torch.where(x > 0.5, -x, 0.1)),
     "of fma": (lambda ops, x: ops.fma(x, x, 1), lambda x: torch.addcmul(torch.ones_like(x), x, x)),
     "of bits": (lambda ops, x: 2**5 ^ ((x << 1) & 6 | 1), lambda x: 2**5 ^ ((x << 1) & 6 | 1)),
+    "of constant": (
+        lambda ops, x: ops.where(x > ops.constant(0.5, torch.float32), x, 3),
+        lambda x: torch.where(x > 0.5, x, 3),
+    ),
     "alone": (lambda ops, x: 0.1, lambda x: torch.full_like(x, 0.1)),
     "of numbers": (
         lambda ops, x: x * ops.sub(1, 0.9999999),

@@ -190,6 +190,9 @@ class _Operations:
         operation = getattr(self._ops, name)
         return lambda *args, **kwargs: _Element(self, operation(*map(self.unwrapped, args), **kwargs))
 
+    def constant(self, number: Any, dtype: torch.dtype) -> _Element:
+        return _Element(self, _constant(self._ops, number, dtype))  # it takes a number, and no element
+
     def unwrapped(self, x: Any) -> Any:
         dtype = self._dtypes.get(type(x))
         return x.value if isinstance(x, _Element) else _constant(self._ops, x, dtype) if dtype else x
