@@ -417,13 +417,17 @@ def test_a_compiled_derivative_of_a_size_that_depends_on_data():
 
 @pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
 def test_rows_of_special_values(value):
-    for x in (torch.full((2, 40), value), torch.tensor([[1.0, value, 2.0]])):
+    for x in (
+        torch.full((2, 40), value),
+        torch.tensor([[1.0, value, 2.0]]),
+        torch.tensor([[1.0, value, -float("inf")]]),
+    ):
         x = x.requires_grad_()
         for got, expected in (ops.softmax(x), x.softmax(-1)), (ops.logsumexp(x), x.logsumexp(-1)):
             close(got, expected, 1e-6)
             gradients = [torch.autograd.grad(y, x, torch.ones_like(y))[0] for y in (got, expected)]
-            if expected.isneginf().any():  # where torch has NaN
-                gradients[1] = torch.zeros_like(x)
+            if expected.dim() == 1:  # where torch may have NaN
+                gradients[1] = torch.where(x.isneginf(), 0, gradients[1])
             close(*gradients, 1e-6)
 
 
