@@ -431,6 +431,13 @@ def test_rows_of_special_values(value):
             close(*gradients, 1e-6)
 
 
+def test_one_of_several_results_has_the_gradient_nan_if_an_element_is_infinite():
+    x = torch.tensor([[1.0, float("inf"), 0.0], [1, 2, 3]], requires_grad=True)
+    for result in range(2):
+        (gradient,) = torch.autograd.grad(ops.softmax_xentropy(x, torch.tensor([0, 0]), 0.0)[result].sum(), x)
+        assert gradient[0].isnan().all() and gradient[1].isfinite().all()
+
+
 def test_a_large_common_mean_is_no_loss():
     x = normal(2, 1000000, dtype=torch.float32) + 1000
     expected = x.double().var(-1, correction=0)

@@ -411,7 +411,13 @@ class Row {
   ELEMENTWISE_INLINE C log_sum_exp(const auto& f, auto... x) {
     const Number most = range(f, x...), shift = math::choose(most - most == 0, most, Number(0));
     const auto power = [=](auto... element) ELEMENTWISE_LAMBDA { return exp(f(element...) - shift); };
-    return log(sum(power, x...)) + shift;
+    const C total = sum(power, x...);
+    C all = log(total);
+    // If the total is infinite, the derivative of the logarithm is 0, and that of the element infinite. In a functor
+    // with several results their product would be 0 (`weighted` in gradients.h), so the first becomes NaN.
+    if constexpr (kIsDual<C> && (0 + ... + parameters::is_of_c<R>) > 1)
+      all.derivative = all.derivative + scaled(total.derivative, all.value - all.value);
+    return all + shift;
   }
   ELEMENTWISE_INLINE auto softmax(const auto& f, auto... x) {
     if constexpr (Self::has_softmax) {
