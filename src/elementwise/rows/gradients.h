@@ -245,8 +245,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
     return next_reduction();
   }
   ELEMENTWISE_INLINE P reduce_terms(Range, const auto& f, auto...) {
-    if constexpr (kBy == By::nothing)
-      known.range[at_most(ranges)] = kept_or<P>([&] { return Range{}(source.size, f); });
+    if constexpr (kBy == By::nothing) known.range[at_most(ranges)] = kept_or<P>([&] { return Max{}(source.size, f); });
     return known.range[ranges++];
   }
   ELEMENTWISE_INLINE C element(Elements<C> x, int64_t place) {

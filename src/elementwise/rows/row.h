@@ -40,9 +40,8 @@
 //   row.reduce(identity, join, f, x...)             any join(a, b) of two C that is associative and commutative, and
 //                                                   returns a for join(a, identity)
 //   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
-//   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. NaN is
-//                             passed over. No derivative is computed for it, so the results must not depend on what is
-//                             subtracted.
+//   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. No
+//                             derivative is computed for it, so the results must not depend on what is subtracted.
 //   row.at(x, place)          one element. A place outside of the row is an error. On the CPU, nothing is written then,
 //                             unless the elements decide which place is read, or whether one is.
 //
@@ -294,17 +293,8 @@ struct Mean {
   }
 };
 
-// The maximum, without a derivative. NaN is passed over: what is subtracted from it makes no difference.
-struct Range {
-  template <class F, class C = TermOf<F>>
-  ELEMENTWISE_INLINE C operator()(const Extent& n, const F& f) const {
-    constexpr bool has_infinity = std::is_floating_point_v<C>; // nvcc refuses to call a function of the host here
-    constexpr C lowest = has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
-    return joined(n, lowest, [](auto a, auto b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
-  }
-};
-
-// The maximum, or NaN if the row has one. The derivative is the mean over all elements that tie for the maximum.
+// The maximum, or NaN if the row has one. NaN is added up apart, because processors have an instruction for a maximum
+// that passes over it. The derivative is the mean over all elements that tie for the maximum.
 struct Max {
   template <class F, class C = TermOf<F>>
   ELEMENTWISE_INLINE C operator()(const Extent& n, const F& f) const {
@@ -321,16 +311,24 @@ struct Max {
       });
       return {most, sum / D(ties)};
     } else if constexpr (std::is_floating_point_v<C>) {
-      const auto greater = [](auto a, auto b) ELEMENTWISE_LAMBDA {
-        const auto most = b > a ? b : a; // one instruction; a branch would be mispredicted
-        return b != b ? b : most;
+      using Pair = Dual<C>;
+      const auto join = [](const Pair& a, const Pair& b) ELEMENTWISE_LAMBDA {
+        return Pair{b.value > a.value ? b.value : a.value, a.derivative + b.derivative};
       };
-      return joined(n, -math::kInfinity<C>, greater, f);
+      const Pair all = joined(n, Pair{-math::kInfinity<C>, C(-0.0)}, join, [&](int64_t j) ELEMENTWISE_LAMBDA {
+        const C x = f(j);
+        return Pair{x, math::choose(x == x, C(-0.0), x)};
+      });
+      return all.derivative == 0 ? all.value : all.derivative;
     } else {
-      return Range{}(n, f);
+      constexpr C lowest = std::numeric_limits<C>::lowest(); // nvcc refuses to call a function of the host here
+      return joined(n, lowest, [](C a, C b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
     }
   }
 };
+
+// The maximum, without a derivative.
+struct Range : Max {};
 
 // Reverses the order of numbers, so that the minimum becomes the maximum. -x of an integer may be no number of its
 // type.
