@@ -442,6 +442,15 @@ def test_one_of_several_results_has_the_gradient_nan_if_an_element_is_infinite()
         assert gradient[0].isnan().all() and gradient[1].isfinite().all()
 
 
+@pytest.mark.parametrize("n", [3, 300, 2100])
+def test_the_maximum_of_a_row_with_nan_is_nan(n):
+    for place in 0, n // 2, n - 1:
+        x = normal(2, n)
+        x[0, place] = float("nan")
+        for got, expected in zip(ops.max_with_place(x), x.max(-1), strict=True):
+            close(got, expected, 0)
+
+
 def test_a_large_common_mean_is_no_loss():
     x = normal(2, 1000000, dtype=torch.float32) + 1000
     expected = x.double().var(-1, correction=0)
