@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 
 from . import _table as table
-from ._findings import Piece
+from ._findings import Piece, before_dot
 from ._names import UNKNOWN, Variable, Word
 from ._source import EMPTY, ROOTS, Node, above, innermost, part
 from ._table import ATEN, NAMES, ROWS, WORDS, Row
@@ -32,7 +32,6 @@ CHANGING = re.compile(r"\b(move|swap|tie)$")  # functions after which their argu
 USING = re.compile(rb"\busing\s+(\w+)\s*=\s*$")
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
 DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)$")
-OPERATION = re.compile(rb"[*&]|[^?]*\?")  # *x and a ? x : y, whose operators bind less than a dot
 OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
 FLOAT = re.compile(r"-?\d*\.")
 UNPRINTABLE = {"sizes", "device", "device type", "layout"}
@@ -106,8 +105,7 @@ class Calls(Types):
                 self.done |= {part(argument, x).id for x in ("function", "type")}  # parsed as a call, or as a parameter
             if match or of == "device" or self.text(argument).endswith(".device()"):
                 span, to = (match.span(1), b".get_device_index()") if match else (argument.byte_range, b".index()")
-                is_operation = OPERATION.match(self.source.data, *span) is not None
-                self.replace(argument, b"(" * is_operation, span, b")" * is_operation, to)
+                self.replace(argument, *before_dot(self.source.data[slice(*span)], span), to)
             elif of == "device?" or argument.type == "initializer_list":
                 fits = False
         if not fits:

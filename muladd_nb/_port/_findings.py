@@ -13,6 +13,7 @@ from ._source import EMPTY, Node, Project, Source, below, is_misread, statement
 from ._table import NAMES, ROWS, Row
 
 CHANGES = re.compile(rb"\+\+|--|(?<![=!<>])=(?!=)")  # code that must not run twice
+OPERATION = re.compile(rb"[*&]|[^?]*\?")  # *x and a ? x : y, whose operators bind less than a dot
 OPTIONAL = ("<cu", "<hip/", "<nccl.h", "<omp.h")  # a machine may lack these headers
 Nodes = Sequence[Node]
 Piece = bytes | tuple[int, int]  # text, or a range of the file, in which other edits are made
@@ -144,6 +145,11 @@ class Findings:
                 self.headers[row.to] = self.headers.get(row.to, False) or not in_branch
 
 
+def before_dot(text: bytes | None, where: tuple[int, int]) -> list[Piece]:
+    """Return the pieces of code that a dot follows: *x and a ? x : y get parentheses, other code does not."""
+    return [b"(", where, b")"] if OPERATION.match(text or b"") else [where]
+
+
 def fill(
     to: str, *, inner: Nodes = (), template: Nodes = (), this: Node = EMPTY, options: Sequence[Piece] = ()
 ) -> list[Piece]:
@@ -151,9 +157,8 @@ def fill(
     ranges = [(with_comments(argument), argument.end_byte) for argument in inner]
     every: list[Piece] = [(ranges[0][0], ranges[-1][1])] if inner else []
     values = {"$*": every, "$,*": [b", ", *every] if every else [], "$options": options, "$self": [this.byte_range]}
-    for i, argument in enumerate(inner, 1):
-        is_operation = f"${i}." in to and argument.type in ("pointer_expression", "conditional_expression")
-        values[f"${i}"] = [b"(" * is_operation, ranges[i - 1], b")" * is_operation]
+    for i, (argument, where) in enumerate(zip(inner, ranges, strict=True), 1):
+        values[f"${i}"] = before_dot(argument.text, where) if f"${i}." in to else [where]
     values |= {f"$T{i}": [argument.byte_range] for i, argument in enumerate(template, 1)}
     words = re.split(r"(\$self|\$options|\$,\*|\$\*|\$T\d|\$\d)", to)
     return [piece for word in words for piece in values.get(word, [word.encode()])]

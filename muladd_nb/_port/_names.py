@@ -295,7 +295,8 @@ class Names(Findings):
         statement = call.parent or EMPTY
         around, (start, end) = statement.parent or EMPTY, statement.byte_range
         is_before_else = around.type == "if_statement" and part(around, "alternative") is not EMPTY
-        if row and row.to.startswith("STD_TORCH_CHECK") and is_before_else:  # it is an if, which takes no other's else
+        if row and row.to.startswith("STD_TORCH_CHECK") and is_before_else:
+            # This macro is an if, to which the else would belong.
             self.edits += [(start, start, [b"{ "]), (end, end, [b" }"])]
         if text not in NAMES and (row is None or row.how == "none") and not self.in_function(whole):
             # The macro may declare its arguments.

@@ -237,7 +237,8 @@ class Reader(Calls):
     def on_declaration(self, node: Node) -> None:
         """Record the types of variables."""
         if any(x.is_error for x in node.children) and node.type == "parameter_declaration":
-            self.walk(self.source.parsed(*node.byte_range))  # x.f<T>() in A a(x.f<T>());
+            # The parser takes the x.f<T>() of A a(x.f<T>()); for a parameter.
+            self.walk(self.source.parsed(*node.byte_range))
             return
         before, lost, of = len(self.findings), "", part(node, "type")
         declarators = node.children_by_field_name("declarator")

@@ -94,8 +94,9 @@ class Types(Names):
             is_tensor = full[:2] == ("torch", "stable") or name in ATEN or ("factory", name) in ROWS
             returned = "other" if WORDS["Tensor"].get(name) == "other" else "Tensor"
             return WORDS["function"].get(name, returned if is_tensor else "")
-        if (of := self.variable(name).type) != "function" and self.variable(name) is not UNKNOWN:  # std::function
-            return of.removesuffix("()") if of.endswith("()") else ""
+        variable = self.variable(name)
+        if variable is not UNKNOWN and variable.type != "function":  # a std::function, or a lambda
+            return variable.type.removesuffix("()") if variable.type.endswith("()") else ""
         return self.agreed(declarations) if declarations else "Tensor" if "Tensor" in inner and name in RARE else ""
 
     def returns_parameter(self, declaration: tuple[Source, Node]) -> bool:
