@@ -55,7 +55,7 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
     # A public function calls these before it bypasses the dispatcher, if it cannot call torch's C++ functions instead.
     asked = {
         attribute or of.__name__: partial(getattr, of, attribute) if attribute else of
-        for of, attribute, _ in (*private.QUIET_KEYS, *private.QUIET)
+        for of, attribute, _ in (*private.UNOBSERVED_KEYS, *private.UNOBSERVED)
     }
     asked |= {
         "_is_any_autocast_enabled": private.autocasts,

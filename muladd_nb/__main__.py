@@ -116,9 +116,10 @@ def _run(argv: Sequence[str] | None) -> int:
         chosen.error(f"unrecognized arguments: {' '.join(rest)}")
     if arguments.command not in (None, *looks):
         is_port = arguments.command == "port"
-        for option in ("verbose",) if is_port else ("json", "verbose"):
-            if getattr(arguments, option):
-                chosen.error(f"--{option} is for info, check and bench")
+        if arguments.verbose:
+            chosen.error("--verbose is for info, check and bench")
+        if arguments.json and not is_port:
+            chosen.error("--json is for info, check, bench and port")
         return _port_extension(arguments) if is_port else _write_project(arguments)
     with _only_ours():
         return _look([arguments.command] if arguments.command else [*looks], arguments)

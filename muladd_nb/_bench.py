@@ -125,7 +125,7 @@ def header(row: Mapping[str, Any]) -> str:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """Return the line of the table for `row`: the time of ``mymuladd``, then ratios."""
+    """Return the line of the table for ``row``: the time of ``mymuladd``, then ratios."""
     ratios = "".join(f"{text(ratio):>21}" for ratio in row["ratios"].values())
     return (
         f"{row['numel']:>16,} {row['seconds']['mymuladd'] * 1e6:>10.1f} us{ratios}{'  ' + BUSY if row['busy'] else ''}"

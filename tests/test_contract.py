@@ -185,6 +185,24 @@ def test_c_is_a_float64_scalar_on_the_cpu(device, call, c, came):
     assert of(a.to("meta")) == expected
 
 
+@each(OF_TENSOR_NUMBERS)
+def test_c_may_be_on_a_gpu_if_the_tensors_are(call):
+    """Fake tensors can be on a GPU, even if this machine has none. The kernels for CUDA follow the same rule."""
+    (place,) = call.form.numbers.values()
+
+    def of(a, c):
+        (*args,), _ = call.arguments(a, out=a)
+        args[place] = c
+        return call.function(*args)
+
+    with FakeTensorMode():
+        a, c = torch.zeros(3, device="cuda:0"), torch.zeros((), dtype=torch.float64, device="cuda:1")
+        of(a, c)
+        must = f"{call.form.name}: a number that is passed as a tensor must be on cpu beside a, which is on cpu"
+        with pytest.raises(RuntimeError, match=re.escape(must)):
+            of(a.cpu(), c)
+
+
 def test_a_tensor_c_has_no_gradient(device):
     a, c = torch.zeros(3, device=device), torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
     sentence = "mymuladd: c has no gradient, but requires one; detach c, or write a \\* b \\+ c"

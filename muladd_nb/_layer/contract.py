@@ -91,13 +91,17 @@ def check_numbers(form: Form, args: tuple[Any, ...], kwargs: Mapping[str, Any] =
         c = args[place]
         if c is None:
             raise RuntimeError(f"{form.name}: {number} must be a number, got None")
-        is_near = c.device.type == "cpu" or (c.is_cuda and c.device == args[form.inputs[form.first]].device)
+        is_near = c.device.type == "cpu" or c.is_cuda
         if c.dim() != 0 or c.dtype != torch.float64 or not is_near:
             overload = form.op.name().partition(".")[2]
             raise RuntimeError(
                 f"{form.name}: {number} must be a number, or for {overload} a float64 tensor of shape [] on cpu, got "
                 f"one of {dtype_name(c.dtype)}, shape {list(c.shape)}, on {c.device}"
             )
+        first, a = form.first, args[form.inputs[form.first]]
+        if c.is_cuda and a.device.type == "cpu":  # torch chooses the CUDA kernel
+            must = "a number that is passed as a tensor must be on cpu"
+            raise RuntimeError(f"{form.name}: {must} beside {first}, which is on {a.device}")
 
 
 def check_in_storage(form: Form, argument: str, x: Tensor) -> None:

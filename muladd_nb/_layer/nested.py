@@ -28,7 +28,7 @@ def register(form: Form) -> None:
         nested = {name: x for name, x in tensors.items() if isinstance(x, private.NestedTensor)}
         first, *others = nested.items()
         for name, x in tensors.items():
-            _check_beside(form.name, name, x, *first)
+            _check_dims(form.name, name, x, *first)
         for name, x in others:
             if x.lengths() is not None and x.offsets() is not first[1].offsets():
                 must = f"{form.name}: {first[0]} and {name} must have the same offsets, and not only the same lengths"
@@ -66,7 +66,7 @@ def register(form: Form) -> None:
         torch.library.register_torch_dispatch(form.op.name(), private.NestedTensor, private.skip_in_dynamo(rule))
 
 
-def _check_beside(op: str, name: str, x: Tensor, first: str, a: Any) -> None:
+def _check_dims(op: str, name: str, x: Tensor, first: str, a: Any) -> None:
     """Raise ``RuntimeError`` unless broadcasting is the same when all values are packed in one tensor."""
     is_nested = isinstance(x, private.NestedTensor)
     most = a.dim() if is_nested else a.dim() - 1 - private.ragged_dim(a)

@@ -99,6 +99,8 @@ class Form:
 
     Attributes
     ----------
+    declaration
+        The operator's declaration, the same text as in C++.
     kind
         Where the results go: they are returned (``functional``), written into ``out`` (``writing``, or ``out`` if it
         also returns ``out``), or written into tensors that it reads (``updating``). For a ``kernel`` of the author's

@@ -102,7 +102,7 @@ class _Plan:
     one_by_one: _Schedule
     in_one_pass: _Schedule  # those that are not a constant times the gradient of the result, if there are several
     all_in_one_pass: _Schedule  # for sums on the CPU, and for few elements
-    hands_on: bool  # whether in_one_pass leaves out a gradient that is passed on unchanged or times a constant
+    leaves_some_out: bool  # whether in_one_pass leaves out a gradient that is passed on unchanged or times a constant
     # Each picks from a tuple:
     to_tensors: Callable[[Any], Any]  # from all arguments
     to_numbers: Callable[[Any], Any]  # from all arguments
@@ -223,7 +223,7 @@ class Derivative:
             one_by_one=self.schedule(by_kernel, []),
             in_one_pass=self.schedule(by_kernel, together if len(together) > 1 else []),
             all_in_one_pass=self.schedule(by_kernel, can_be if together else []),
-            hands_on=1 < len(together) < len(can_be),
+            leaves_some_out=1 < len(together) < len(can_be),
             to_tensors=picker([self.arguments.index(x) for x in tensors]),
             to_numbers=picker([self.arguments.index(x) for x in numbers]),
             to_arguments=picker([given.index(x) if x in given else 0 for x in self.arguments]),
@@ -426,7 +426,7 @@ class Derivative:
 def _choose_schedule(plan: _Plan, grad: Tensor, sums: bool) -> _Schedule:
     if sums:
         return plan.all_in_one_pass if grad.is_cpu and grad.layout is torch.strided else plan.one_by_one
-    if plan.hands_on and grad.layout is torch.strided and grad.numel() <= _FEW:
+    if plan.leaves_some_out and grad.layout is torch.strided and grad.numel() <= _FEW:
         return plan.all_in_one_pass
     return plan.in_one_pass if grad.layout in _DENSE else plan.one_by_one
 

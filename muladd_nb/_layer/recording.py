@@ -95,10 +95,11 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
                 rule.check_tangent(place, args, returned if several else (returned,))
         return returned
 
+    n = len(checked_arguments(op))
+
     def kernel_with_defaults(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         return kernel(keyset, *complete(op, args, kwargs)[:n])
 
-    n = len(checked_arguments(op))
     is_plain = not any(argument.kwarg_only or argument.has_default_value() for argument in private.arguments(op))
     implement(op, with_fast_path(kernel if is_plain else kernel_with_defaults, form), "Autograd", with_keyset=True)
 

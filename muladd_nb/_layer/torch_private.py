@@ -272,8 +272,8 @@ class _Function(torch.autograd.Function):
 # If all these functions and attributes have these values, nothing observes which operators are called: there is no
 # transform, level of forward-mode AD, mode, profiler or torch.jit.trace. If a thread's `dispatch_keys` have their
 # default value, the first three need not be called.
-QUIET_KEYS = [(transforms_active, None, False), (_dispatch_modes, None, 0), (_is_tracing, None, False)]
-QUIET = [
+UNOBSERVED_KEYS = [(transforms_active, None, False), (_dispatch_modes, None, 0), (_is_tracing, None, False)]
+UNOBSERVED = [
     *([] if function_modes else [(_function_modes, None, 0)]),
     *([] if has_callbacks else [(_profiler, "_is_profiler_enabled", False)]),
     (_forward_ad, "_current_level", -1),

@@ -75,7 +75,7 @@ def add(
     if not schemas:
         raise ValueError("there must be a schema, like 'softclip(Tensor x, float limit) -> Tensor'")
     package = package_of(folder)
-    _update.check_is_of_now(package, folder)
+    _update.check_layer_is_current(package, folder)
     before = _own_files(folder, package)
     files = dict(before)
     try:
@@ -93,7 +93,7 @@ def add(
 def remove(names: Sequence[str], folder: Path) -> list[str]:
     """Remove operators from the project in ``folder``, and return the files that still name one of them.
 
-    Raise ``ValueError``, and write nothing, if the folder is no project of this layer, or there is no such operator.
+    Raise ``ValueError``, and write nothing, if the folder is no project of ``new``, or there is no such operator.
     """
     package = package_of(folder)
     before = _own_files(folder, package)

@@ -11,7 +11,8 @@ import sys
 from difflib import get_close_matches
 from typing import Any
 
-MAX_TENSORS, MAX_OPTIONAL, MAX_ARGUMENTS = 12, 3, 16  # src/elementwise/operator.h allows more, for derivatives
+# src/elementwise/operator.h allows more tensors and arguments, for derivatives.
+MAX_TENSORS, MAX_OPTIONAL, MAX_ARGUMENTS = 12, 3, 16
 
 CPP_KEYWORDS = frozenset(
     """alignas alignof asm auto bool break case catch char class concept const consteval constexpr constinit

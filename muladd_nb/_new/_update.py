@@ -41,7 +41,7 @@ def update(package: str, folder: Path, *, overwrite: bool = False, dry_run: bool
     return lines
 
 
-def check_is_of_now(package: str, folder: Path) -> None:
+def check_layer_is_current(package: str, folder: Path) -> None:
     """Raise ``ValueError`` if the project's copies differ from those that this package would write."""
     known = _record(folder)
     if known is None or known.files != record(copies(package)[RECORD]).files:

@@ -247,9 +247,11 @@ struct DeclarationWriter {
     for (int i = 0; i < of.count; i++)
       append(i ? ", " : "", kKinds[static_cast<int>(of.arguments[i].kind)], " ", of.arguments[i].name);
   }
-  // Adds an argument. Its name ends in two underscores and a number, so that no argument of `of` has it.
+  // Adds an argument, whose name ends in two underscores and a number below 100. No argument of `of` has such a name
+  // (has_reserved_name).
   constexpr void add(std::string_view argument, int number) {
-    append(", ", argument, std::string_view("0123456789").substr(number, 1));
+    const char digits[] = {static_cast<char>('0' + number / 10), static_cast<char>('0' + number % 10)};
+    append(", ", argument, number < 10 ? std::string_view(digits + 1, 1) : std::string_view(digits, 2));
   }
   constexpr void add_each(std::string_view argument, int count) {
     for (int i = 0; i < count; i++) add(argument, i);
@@ -371,7 +373,7 @@ struct Operator {
   static constexpr bool broadcasts = !(kForms & same_shape), is_differentiable = kForms & differentiable;
   static constexpr bool is_over_rows = parameters::is_of_rows<F>;
   static constexpr const int* like = nullptr;              // for each gradient, the argument whose shape it has
-  static constexpr const Signature& in_errors = signature; // error messages begin with its name
+  static constexpr const Signature& in_errors = signature; // names the operator in error messages
 
   static constexpr bool has(unsigned form) {
     return form & kForms && (!(form & tensor_numbers) || signature.reals > 0);
@@ -424,7 +426,7 @@ using KernelsOf = decltype(kernels_of(Operators{}));
 
 // One kernel of an operator, as a value.
 struct Description {
-  const Signature& signature;      // the one that error messages name
+  const Signature& signature;      // names the operator in error messages, and lists the arguments of a call
   std::span<const int32_t> dtypes; // the dtypes that C may be
   size_t index;                    // in the list of all operators' kernels
   const int32_t *results, *inputs; // the dtype of each, or kOfC

@@ -1,6 +1,6 @@
 // The plan of a call, shared by CPU and CUDA: a nest of loops, with the stride of each operand in each loop. The loops
-// go in the order of the output's memory, and there are as few as possible. No input is copied as a whole; the CPU
-// kernels pack at most a few thousand elements at a time. A kernel gets the plan in a Task.
+// go in the order of one operand's memory, usually the first result's, and there are as few as possible. No input is
+// copied as a whole; the CPU kernels pack at most a few thousand elements at a time. A kernel gets the plan in a Task.
 //
 // Example: out and x are contiguous 2 x 3 x 4 tensors, and y is broadcast from 4 elements. In out and x the dimensions
 // of sizes 2 and 3 continue each other, and in y both have the stride 0, so the plan has two dimensions:
@@ -18,7 +18,7 @@ namespace elementwise {
 // fits into memory has fewer than 64.
 constexpr int kMaxDims = 64;
 
-// Dimension 0 is the innermost, operand 0 the output. Sizes and strides count elements.
+// Dimension 0 is the innermost. The operands are the results, and then the inputs. Sizes and strides count elements.
 struct Plan {
   int operands;
   int dims = 0;

@@ -12,7 +12,7 @@
 namespace elementwise {
 
 // A faster way to count a write, or null if python/ask_torch.h found none. It returns false if it did not count.
-inline bool (*bumps_version)(AtenTensorHandle) = nullptr;
+inline bool (*fast_bump_version)(AtenTensorHandle) = nullptr;
 
 // No gradients are recorded while this exists, so that operators may write to a leaf that requires grad.
 struct WithoutGradients {
@@ -72,7 +72,7 @@ class Tensor {
   // itself has no other effect. Returns false if the tensor was made in inference mode and may not be written outside
   // of it.
   bool bump_version() const {
-    if (bumps_version && bumps_version(handle_)) return true;
+    if (fast_bump_version && fast_bump_version(handle_)) return true;
     const WithoutGradients guard;
     return aoti_torch_copy_(handle_, handle_, 0) == TORCH_SUCCESS;
   }

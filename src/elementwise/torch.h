@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <new>
 #include <optional>
 #include <vector>
 
@@ -151,8 +150,9 @@ class Call {
       for (int k = 0; k < kResults; k++)
         if (wanted & ~summed & uint32_t{1} << k)
           Backend::on_fresh_output(operands_[k].data, computed.numel() * operands_[k].element_bytes);
-      const int by = kResults + static_cast<int>(inputs.first_of_shape % op_->count); // or else the first input
-      if (wanted) run(wanted & summed ? summed : 0, wanted & summed ? by : first_wanted);
+      const size_t of_shape = inputs.first_of_shape < op_->count ? inputs.first_of_shape : 0;
+      const int by = wanted & summed ? kResults + static_cast<int>(of_shape) : first_wanted;
+      if (wanted) run(wanted & summed ? summed : 0, by);
     } else {
       for (int k = 0; k < kResults; k++)
         if (wanted & summed & uint32_t{1} << k) TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(made_[k].get()));

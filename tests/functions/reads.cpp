@@ -62,6 +62,12 @@ FUNCTOR(Counted, return n > 1 ? x * y : x, C x, C y, int64_t n)
 FUNCTOR(Whole, return static_cast<int64_t>(x) * y, C x, C y)
 FUNCTOR(Masked, return x * static_cast<C>(y), C x, int8_t y)
 
+// The arguments that a derivative adds have names of their own, also after the tenth.
+constexpr Signature kOfMany("many(Tensor x, Tensor y)");
+constexpr auto kGradients = derivatives::declaration<kOfMany, 12, 0>();
+static_assert(
+    std::string_view(kGradients.text).ends_with("Tensor grad__9, Tensor grad__10, Tensor grad__11, int needs__)"));
+
 template <class F, Literal declaration>
 void expect(size_t by, uint64_t arguments, double constant = 0) {
   using Op = Operator<declaration, F, functional | differentiable>;

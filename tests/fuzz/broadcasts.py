@@ -44,5 +44,4 @@ def right_where_it_broadcasts(call, shapes, is_turned, requires_grad):
         gradients = [torch.autograd.grad(y.sum(), x) for y in (result, expected)]
         torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
     is_larger = all(y.numel() < result.numel() for y in x)
-    COUNTS["larger than every input" if is_larger else "empty" if result.numel() == 0 else "other"] += 1
-    COUNTS["right"] += 1
+    COUNTS["right, larger than every input" if is_larger else "right, empty" if result.numel() == 0 else "right"] += 1

@@ -135,8 +135,8 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
   }
 
  private:
-  // A result may be an input itself: then an element is read and written in the same step. A vector has kWidth
-  // elements.
+  // Computes kCount vectors of kWidth elements at a time. A result may be an input itself: then an element is read and
+  // written in the same step.
   template <int64_t kWidth, int kCount>
   [[gnu::always_inline]] static inline void compute(int64_t n, F f, Element<R>*... out, const Element<X>*... in) {
     int64_t i = 0;
@@ -222,14 +222,14 @@ Computer computer(int32_t dtype) {
   Computer chosen{};
   with_dtype(typename Kernel::Dtypes{}, dtype, [&](auto storage) {
     using T = decltype(storage);
-    using All = Loops<
+    using KernelLoops = Loops<
         Bound<compute_t<T>, Kernel>, typename Kernel::template Results<T>, typename Kernel::template Inputs<T>,
         std::make_index_sequence<Kernel::kResults>, std::make_index_sequence<Kernel::kInputs>>;
     constexpr int order = derivatives::order<typename Kernel::Functor>;
     constexpr bool is_derivative = order > 0;
-    chosen = {All::row, nullptr, Kernel::kResults, All::bytes, is_derivative ? All::vector : 0};
+    chosen = {KernelLoops::row, nullptr, Kernel::kResults, KernelLoops::bytes, is_derivative ? KernelLoops::vector : 0};
 #if !defined(ELEMENTWISE_LONG_FUNCTORS)
-    if constexpr (order < 2) chosen.short_rows = All::template short_rows<is_derivative>;
+    if constexpr (order < 2) chosen.short_rows = KernelLoops::template short_rows<is_derivative>;
 #endif
   });
   return chosen;
@@ -238,7 +238,7 @@ Computer computer(int32_t dtype) {
 // Derivatives of the second and third order are rarely called, and have the same bits everywhere. So the second order
 // is not compiled for AVX-512, which uses the code for AVX2, and the third order is compiled only once.
 template <class Kernel>
-constexpr Choose choose() {
+constexpr ComputerOf computer_of() {
   [[maybe_unused]] constexpr int order = derivatives::order<typename Kernel::Functor>;
 #if defined(ELEMENTWISE_NATIVE) // there is no other code
 #elif defined(__AVX512F__)
@@ -256,23 +256,25 @@ template <class Kernels>
 struct All;
 template <class... Kernel>
 struct All<List<Kernel...>> {
-  static constexpr Choose computers[sizeof...(Kernel) + 1] = {choose<Kernel>()...}; // + 1: an empty array is ill-formed
+  static constexpr ComputerOf computers[sizeof...(Kernel) + 1] = {
+      computer_of<Kernel>()...}; // + 1: an empty array is ill-formed
 };
 
 // A short name for the list of operators: above each error in a functor, the compiler prints the whole name.
 template <class Library>
-struct Named {
-  static constexpr const Choose* computers = All<KernelsOf<WithDerivatives<typename Library::Operators>>>::computers;
+struct ShortName {
+  static constexpr const ComputerOf* computers =
+      All<KernelsOf<WithDerivatives<typename Library::Operators>>>::computers;
 };
 
 } // namespace
 } // namespace elementwise::cpu::ELEMENTWISE_ISA
 
-#define ELEMENTWISE_OPERATORS(library, List)                                           \
-  namespace {                                                                          \
-  struct library##_operators {                                                         \
-    using Operators = List;                                                            \
-  };                                                                                   \
-  }                                                                                    \
-  const elementwise::cpu::Choose* const elementwise::cpu::ELEMENTWISE_ISA::computers = \
-      Named<library##_operators>::computers;
+#define ELEMENTWISE_OPERATORS(library, List)                                               \
+  namespace {                                                                              \
+  struct library##_operators {                                                             \
+    using Operators = List;                                                                \
+  };                                                                                       \
+  }                                                                                        \
+  const elementwise::cpu::ComputerOf* const elementwise::cpu::ELEMENTWISE_ISA::computers = \
+      ShortName<library##_operators>::computers;

@@ -24,7 +24,7 @@ namespace elementwise::cpu {
 // An instruction set. In the list of them, the best comes first, and the last one has every kernel.
 struct Isa {
   const char* name; // "avx512", "avx2" or "baseline"
-  const Choose* computers;
+  const ComputerOf* computers;
   const Mover* movers;
   const Summer* summers;
   const RowMover* row_mover;
@@ -32,7 +32,7 @@ struct Isa {
   int place = 0; // in the list
 
   // Returns the computer of this instruction set or, if it has none, of the best one that has it.
-  Choose computer(size_t kernel) const {
+  ComputerOf computer(size_t kernel) const {
     const Isa* of = this;
     while (!of->computers[kernel]) of++;
     return of->computers[kernel];
@@ -91,8 +91,8 @@ class DefaultFloatEnvironment {
   }
   DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
 
-  // Returns whether the calling thread rounds to nearest and keeps subnormals already.
-  static bool is_callers() {
+  // Returns whether the calling thread rounds to nearest and keeps subnormals already, so that nothing would change.
+  static bool is_active() {
     return get() == kDefault;
   }
 

@@ -33,13 +33,13 @@ using RowBool = int32_t;
 struct Part {
   int64_t begin, end;
   void* blocks = nullptr;
-  bool is_known = false;      // whether the results of all blocks are there
-  bool is_last_known = false; // whether the last phase has computed them
+  bool is_known = false; // whether the results of all blocks are there
+  bool is_new = false;   // whether the phase before this one has computed them
 };
 
 // These are not inlined, so that they take no registers where one thread computes the row. `pure` says that they change
 // no memory that a functor reads: after another function, the compiler would load all numbers again and, for example,
-// take a second square root.
+// take a second square root. (joined_blocks writes only blocks[0], which no functor reads, and always the same number.)
 #define ELEMENTWISE_OF_SHARE [[gnu::noinline, gnu::cold, gnu::pure]]
 ELEMENTWISE_OF_SHARE inline Part part_of_share(const cpu::Share& share, int64_t size, bool is_computed) {
   return is_computed ? Part{share.begin, share.end} : Part{size, size};
@@ -325,7 +325,7 @@ struct Tree {
 template <class C>
 ELEMENTWISE_OF_SHARE C joined_blocks(const Part& part, int64_t size, C identity, const auto& join) {
   C* const blocks = static_cast<C*>(part.blocks);
-  if (part.begin == part.end && part.is_last_known) {
+  if (part.begin == part.end && part.is_new) {
     Tree<C> tree;
     for (int64_t i = 0; i < cpu::count_of_blocks(size); i++) tree.add(blocks[i], join);
     blocks[0] = tree.total(identity, join);

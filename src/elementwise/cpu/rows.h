@@ -259,9 +259,9 @@ class RowsRun {
   }
   SeveralRows rows(const Data& data, int64_t count) {
     return {
-        {task_.size, row_ % task_.last, data.data(), task_.numbers, scratch, this, added_},
+        {task_.size, row_ % task_.last_size, data.data(), task_.numbers, scratch, this, added_},
         count,
-        task_.last - 1,
+        task_.last_size - 1,
         pitch_};
   }
   std::byte* memory(int k) const {

@@ -27,8 +27,8 @@ struct __attribute__((packed)) Element {
   T value;
 };
 
-// Writes kBytes of whole cache lines past the cache, so that the lines need not be read first. Both addresses are
-// aligned.
+// Writes kBytes of whole cache lines past the cache (a non-temporal store), so that the lines need not be read first.
+// Both addresses are aligned.
 template <int64_t kBytes>
 [[gnu::always_inline]] inline void write_past_cache(const void* from, void* to) {
 #if defined(__AVX512F__)

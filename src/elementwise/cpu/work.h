@@ -86,8 +86,8 @@ struct OneRow {
   Share* share = nullptr; // null: one thread computes the row
 };
 
-// A row that has a length, but no memory for elements: each operand is one number. It is not 0, because a functor may
-// divide by it.
+// A row that has a length, but no memory for elements: each operand is the same number everywhere. The number is not 0,
+// because a functor may divide by it.
 struct AnyRow : OneRow {
   AnyRow(int64_t size, const Number* numbers) : OneRow{size, 0, each, numbers, nullptr, nullptr} {
     for (void*& x : each) x = &number;
@@ -124,7 +124,7 @@ struct Computer {
 };
 
 // The computer of an operator for a dtype.
-using Choose = Computer (*)(int32_t dtype);
+using ComputerOf = Computer (*)(int32_t dtype);
 
 // Moves elements of one size.
 struct Mover {
@@ -165,12 +165,12 @@ struct RowMover {
 
 // For each instruction set: the computers in the order of the list of operators, the movers of elements of 1, 2, 4 and
 // 8 bytes, and the summers of all types that have one.
-#define ELEMENTWISE_COMPILED_FOR(isa)   \
-  namespace isa {                       \
-  extern const Choose* const computers; \
-  extern const Mover movers[4];         \
-  extern const Summer summers[4];       \
-  extern const RowMover row_mover;      \
+#define ELEMENTWISE_COMPILED_FOR(isa)       \
+  namespace isa {                           \
+  extern const ComputerOf* const computers; \
+  extern const Mover movers[4];             \
+  extern const Summer summers[4];           \
+  extern const RowMover row_mover;          \
   }
 ELEMENTWISE_COMPILED_FOR(avx512)
 ELEMENTWISE_COMPILED_FOR(avx2)

@@ -256,10 +256,10 @@ Error launch(const Task& task, void* stream) {
   Error error;
   with_dtype(typename Kernel::Dtypes{}, task.dtype, [&](auto storage) {
     using T = decltype(storage);
-    using All = Operands<
+    using KernelOperands = Operands<
         typename Kernel::template Results<T>, typename Kernel::template Inputs<T>,
         std::make_index_sequence<Kernel::kResults>, std::make_index_sequence<Kernel::kInputs>>;
-    error = launch_one<All>(task, Bound<compute_t<T>, Kernel>(task.numbers), stream);
+    error = launch_one<KernelOperands>(task, Bound<compute_t<T>, Kernel>(task.numbers), stream);
   });
   return error;
 }

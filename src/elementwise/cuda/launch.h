@@ -14,7 +14,7 @@ using Launch = Error (*)(const Task& task, void* stream);
 
 // The same for rows. allocate(bytes) returns memory that lives until the end of the call.
 using Allocate = std::function<void*(int64_t bytes)>;
-constexpr int kRowDims = 20; // the most dimensions of a rows::Task
+constexpr int kRowDims = 20; // the most dimensions of a rows::Task on CUDA: Backend refuses more
 using LaunchRows = Error (*)(const rows::Task& task, void* stream, const Allocate& allocate);
 
 // How an operator is launched: by `elements` if it is element-wise, by `rows` if it is over rows. The other is null.

@@ -21,7 +21,7 @@ constexpr int kTeamThreads = sizeof(C) == 4 ? 512 : 256;
 // The parameters of a kernel.
 template <int kOperands, int kNumbers>
 struct RowsTask {
-  int64_t size, begin, end, last; // elements of a row; the first row and the end; size of the last dimension
+  int64_t size, begin, end, last_size; // elements of a row; the first row and the end; size of the last dimension
   int dims;
   uint32_t of_row;   // bit k: operand k has one value for each row
   uint32_t along;    // bit k: operand k is summed along the row
@@ -185,8 +185,9 @@ __global__ void __launch_bounds__(kTeamThreads<C>, 1)
     wait_for_copies();
     passes::sync();
     // A division of 64 bits takes a hundred instructions.
-    const bool is_narrow = (row | task.last) >> 32 == 0;
-    const int64_t index = is_narrow ? static_cast<uint32_t>(row) % static_cast<uint32_t>(task.last) : row % task.last;
+    const bool is_narrow = (row | task.last_size) >> 32 == 0;
+    const int64_t index =
+        is_narrow ? static_cast<uint32_t>(row) % static_cast<uint32_t>(task.last_size) : row % task.last_size;
     const auto kept = [](void* of_team, int k, int64_t) -> void* {
       const auto& row = *static_cast<RowAt<kOperands>*>(of_team);
       if (k >= row.kept_rows) passes::stop("a functor must keep the same number of rows whatever the tensors hold");
@@ -383,7 +384,7 @@ class RowsLaunch {
 
   void fill() {
     device_.size = task_.size;
-    device_.last = task_.last;
+    device_.last_size = task_.last_size;
     device_.dims = task_.dims;
     device_.of_row = task_.of_row;
     std::copy_n(task_.numbers, kNumbers, device_.numbers);

@@ -108,9 +108,9 @@ ELEMENTWISE_MATH C rsqrt(C x) {
   return math::choose(error == error, std::fma(y / 2, error, y), y);
 }
 
-// ---- The same functions of dual numbers: their derivatives. At kinks these are torch's: abs has 0 at 0; min and max
-// of equal arguments have one half for each; clamp at a bound has 1 (torch too, before 2.15), and 0 of NaN; functions
-// that round to an integer have 0.
+// ---- The same functions of dual numbers: their derivatives. At kinks these are torch's. That of abs at 0 is 0; those
+// of min and max of equal arguments are one half for each; that of clamp at a bound is 1 (as in torch before 2.15), and
+// 0 for NaN; those of functions that round to an integer are 0.
 
 namespace math {
 

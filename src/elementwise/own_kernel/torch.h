@@ -80,11 +80,12 @@ inline void check_alike(const contract::Caller& op, std::initializer_list<Named>
 }
 
 // The same checks for a tensor whose shape may differ from that of `first`, and with one of the listed dtypes, such as
-// a weight or an index. The operator itself must check its shape and values. An absent optional tensor is accepted.
+// a weight or an index. The operator itself must check its shape and values. An absent optional tensor is accepted; so
+// is a list, each of whose tensors is checked.
 template <class... Dtypes>
 void check_beside(const contract::Caller& op, const Named& first, const Named& other, List<Dtypes...>) {
   const Operands both(op, {first, other});
-  for (const Operand& x : std::span(both.operands).subspan(1)) {
+  for (const Operand& x : std::span(both.operands).subspan(first.tensors.size())) {
     contract::check_inputs(op, Ordinals<List<Dtypes...>>::each, {&x, 1});
     contract::check_same_device(op, both.operands[0], x);
   }

@@ -29,7 +29,7 @@ struct Torch {
   // A Python function, or a dictionary and a key; and the answer if nothing observes the call: False, 0 or -1. CPython
   // has only one object for each of these, so we compare answers by address.
   struct Question {
-    PyObject *of, *key, *quiet;
+    PyObject *of, *key, *expected;
   };
   // The dispatch keys that a thread includes and excludes; both are 0 by default.
   struct DispatchKeys {
@@ -51,10 +51,10 @@ struct Torch {
     AOTITorchError (*from_object)(void* object, AtenTensorHandle* tensor);
     AOTITorchError (*to_object)(AtenTensorHandle tensor, void* type, void** object);
   } in_c;
-  std::string dispatch_keys;   // the symbol of a thread's DispatchKeys, or empty
-  DispatchKeys inference_mode; // a thread's DispatchKeys in inference mode
-  size_t implementation;       // offset of the C++ tensor's address in a Python tensor, or 0
-  size_t keys;                 // offset of the dispatch keys in a C++ tensor, or 0
+  std::string dispatch_keys;    // the symbol of a thread's DispatchKeys, or empty
+  DispatchKeys inference_mode;  // a thread's DispatchKeys in inference mode
+  size_t implementation_offset; // offset of the C++ tensor's address in a Python tensor, or 0
+  size_t keys_offset;           // offset of the dispatch keys in a C++ tensor, or 0
   std::vector<Question> of_keys, others;
   PyObject *Tensor, *Parameter;
   PyObject *autocasts, *is_inference_mode_enabled, *keys_of_tensor, *dispatch; // functions
@@ -119,9 +119,9 @@ inline bool has_default_dispatch() {
 }
 
 // Whether all Python functions answer that nothing observes the call.
-inline bool all_quiet(const std::vector<Torch::Question>& questions) {
-  for (const auto& [of, key, quiet] : questions)
-    if ((key ? PyDict_GetItemWithError(of, key) : Object(PyObject_CallNoArgs(of)).get()) != quiet) return false;
+inline bool all_as_expected(const std::vector<Torch::Question>& questions) {
+  for (const auto& [of, key, expected] : questions)
+    if ((key ? PyDict_GetItemWithError(of, key) : Object(PyObject_CallNoArgs(of)).get()) != expected) return false;
   return true;
 }
 
@@ -129,7 +129,7 @@ inline bool all_quiet(const std::vector<Torch::Question>& questions) {
 inline bool is_observed() {
   const auto& in_c = torch().in_c;
   return (in_c.function_modes && in_c.function_modes() > 0) || (in_c.has_callbacks && in_c.has_callbacks()) ||
-         !all_quiet(torch().others) || !(has_default_dispatch() || all_quiet(torch().of_keys));
+         !all_as_expected(torch().others) || !(has_default_dispatch() || all_as_expected(torch().of_keys));
 }
 
 // Whether autocast is active for any device.
@@ -157,7 +157,7 @@ inline bool bump_version(AtenTensorHandle tensor) try {
 // Whether Python's tensors can be converted to handles and back.
 inline bool reaches_tensors() {
   const Torch& of = torch();
-  return (of.implementation || of.in_c.from_object) && (of.in_c.wrap || of.in_c.to_object);
+  return (of.implementation_offset || of.in_c.from_object) && (of.in_c.wrap || of.in_c.to_object);
 }
 
 inline bool is_tensor(PyObject* x) {
@@ -169,8 +169,8 @@ inline bool is_tensor(PyObject* x) {
 // so a pointer into the object is a handle. If its offset is not known, the stable ABI makes a handle, which `own` then
 // owns.
 inline Tensor tensor_of(PyObject* object, OwnTensor& own) {
-  if (torch().implementation)
-    return Tensor(reinterpret_cast<AtenTensorHandle>(reinterpret_cast<char*>(object) + torch().implementation));
+  if (torch().implementation_offset)
+    return Tensor(reinterpret_cast<AtenTensorHandle>(reinterpret_cast<char*>(object) + torch().implementation_offset));
   AtenTensorHandle handle;
   TORCH_ERROR_CODE_CHECK(torch().in_c.from_object(object, &handle));
   own = OwnTensor(handle);
@@ -221,7 +221,8 @@ inline bool requires_grad(PyObject* object, Tensor tensor) {
 
 // The dispatch keys of a tensor, as bits.
 inline uint64_t keys_of(PyObject* object, Tensor tensor) {
-  if (torch().keys) return *reinterpret_cast<const uint64_t*>(*reinterpret_cast<char**>(tensor.get()) + torch().keys);
+  if (torch().keys_offset)
+    return *reinterpret_cast<const uint64_t*>(*reinterpret_cast<char**>(tensor.get()) + torch().keys_offset);
   const Object keys(PyObject_CallFunctionObjArgs(torch().keys_of_tensor, object, nullptr));
   return PyLong_AsUnsignedLongLong(Object(PyObject_CallMethod(keys.get(), "raw_repr", nullptr)).get());
 }
@@ -354,14 +355,14 @@ inline void define_questions(nanobind::module_& m) {
     address(set.in_c.to_object, "to_object");
     address(set.in_c.has_kernel, "has_kernel");
     address(set.in_c.kernel, "kernel");
-    if (set.in_c.bump_version) bumps_version = bump_version;
+    if (set.in_c.bump_version) fast_bump_version = bump_version;
     set.dispatch_keys = nb::cast<std::string>(known.attr("dispatch_keys"));
     if (const nb::object example = known.attr("example"); !example.is_none()) {
       const auto address = nb::cast<uintptr_t>(example.attr("_cdata"));
       const auto size = nb::cast<size_t>(example.type().attr("__basicsize__"));
-      set.implementation = find(address, example.ptr(), size / sizeof(address));
+      set.implementation_offset = find(address, example.ptr(), size / sizeof(address));
       constexpr size_t kWords = 24; // a C++ tensor has more
-      set.keys =
+      set.keys_offset =
           find(nb::cast<uint64_t>(known.attr("keys_of_example")), reinterpret_cast<const void*>(address), kWords);
     }
     const auto ask = [&known](std::vector<Torch::Question>& questions, const char* name) {
@@ -371,8 +372,8 @@ inline void define_questions(nanobind::module_& m) {
         questions.push_back({kept(of), kept(key), kept(question[2])});
       }
     };
-    ask(set.of_keys, "QUIET_KEYS");
-    ask(set.others, "QUIET");
+    ask(set.of_keys, "UNOBSERVED_KEYS");
+    ask(set.others, "UNOBSERVED");
     set.Tensor = kept(tensor);
     set.Parameter = kept(parameter);
     set.autocasts = kept(known.attr("autocasts"));

@@ -1,4 +1,4 @@
-// The fast path of a small call: a function in C that calls an operator's kernel directly, past the dispatcher.
+// The fast path of a small call: a function in C that bypasses the dispatcher and calls an operator's kernel directly.
 //
 // It does so only if nothing observes the call: the tensors are plain, the kernels that torch would call are this
 // library's, and no transform, mode, tracing, profiler or autocast is active. For every other call, and if a check
@@ -168,7 +168,7 @@ class Stack {
 
 using Kernels = std::vector<const PlainKernel*>; // one for each device type
 
-// The number of calls past the dispatcher, for the tests.
+// The number of calls that bypassed the dispatcher, for the tests.
 inline std::atomic<int64_t> calls_past_dispatcher = 0;
 
 // The fast path of one declaration.
@@ -180,7 +180,7 @@ struct FastPath {
   AtenNode aten;                           // records small calls
   PyObject* recorder; // records a call in Python, given a tuple of its results and all arguments; or null
 
-  // Returns null without an error if the call cannot go past the dispatcher.
+  // Returns null without an error if the call cannot bypass the dispatcher.
   PyObject* call(PyObject* const* args, PyObject* out, bool asks_autocast) const {
     Stack stack;
     const KernelOfLibrary* kernel;
@@ -196,7 +196,7 @@ struct FastPath {
       records = stack.requires_grad(**found);
       by_aten = stack.measure(*kernel) <= kMostRecordedByAten && records && aten.redispatch &&
                 aten.kernels.are_present() && (asks_autocast || !autocasts()) &&
-                cpu::DefaultFloatEnvironment::is_callers(); // otherwise ATen's gradients lack subnormals
+                cpu::DefaultFloatEnvironment::is_active(); // otherwise ATen's gradients lack subnormals
       if (records && (out != Py_None || is_below_autograd() || !(by_aten || recorder))) return nullptr;
       if (records && !by_aten) kernel = &recorded[found - kernels.begin()]->kernel;
     } catch (const std::exception&) {

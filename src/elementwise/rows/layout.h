@@ -107,6 +107,7 @@ class Layout {
       if (is_of_row(k)) task.of_row |= uint32_t{1} << k;
       const bool is_unwanted = k < results_ && !is_wanted(k);
       if (is_unwanted) task.unwanted |= uint32_t{1} << k;
+      // A gradient with one value for each row lacks the reduced dimensions, and another result without keepdim.
       const bool needs_dims = op_.like ? !is_unwanted : x.dim < whole.dim;
       const Operand own = k < results_ && is_of_row(k) && needs_dims ? unsqueezed(k) : x;
       const int64_t missing = whole.dim - own.dim;
@@ -128,7 +129,7 @@ class Layout {
         task.size *= whole.sizes[d];
         continue;
       }
-      task.last = std::max<int64_t>(1, whole.sizes[d]);
+      task.last_size = std::max<int64_t>(1, whole.sizes[d]);
       task.count *= whole.sizes[d];
       if (whole.sizes[d] == 1) continue;
       bool continues = task.dims > 0;

@@ -24,8 +24,8 @@ struct Task {
   int64_t step[kMaxOperands]; // from one element of a row to the next
   int dims = 0;               // how many other dimensions there are; the outermost comes first
   int64_t sizes[kMaxDims], stride[kMaxDims][kMaxOperands];
-  int64_t count = 1; // the number of rows
-  int64_t last = 1;  // the size of the last other dimension, before dimensions were merged
+  int64_t count = 1;     // the number of rows
+  int64_t last_size = 1; // of the last other dimension, before dimensions were merged
 
   void* data[kMaxOperands];
   int32_t dtypes[kMaxOperands];

@@ -380,7 +380,7 @@ struct OnRows {
     for (int d = 0; d < task.dims; d++) {
       task.sizes[d] = random_below(20) ? 1 + random_below(5 - d) : d == 0 ? 40 : 0;
       task.count *= task.sizes[d];
-      task.last = std::max<int64_t>(1, task.sizes[d]);
+      task.last_size = std::max<int64_t>(1, task.sizes[d]);
     }
     const bool in_place = may_be_in_place && random_below(4) == 0 && !is_of_row(0) && !is_of_row(results);
     task.is_apart = !in_place;

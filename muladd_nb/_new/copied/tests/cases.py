@@ -24,7 +24,8 @@ from my_ops._operators import FORMS, TABLE
 # Elements that are tried in addition to random ones. They are powers of two that are not far apart, so float32 adds
 # hundreds of them without rounding, in any order, and a result that differs is wrong.
 LARGE, SMALL = 2.0**6, 2.0**-6
-EXTREMES = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, LARGE, -LARGE, SMALL, -SMALL, float("inf"), float("-inf"))
+FINITE = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, LARGE, -LARGE, SMALL, -SMALL)
+EXTREMES = (*FINITE, float("inf"), float("-inf"), float("nan"))
 
 SHAPES = ((2,), (), (0, 3), (5, 4, 7), (150_001,))
 # Rows that end in the middle of a vector, of a block of lanes, and of a block of 1024 elements.
@@ -87,8 +88,10 @@ class Case:
         default, for each ``tensor(low, high)`` of integers, is -100 and the first integer beyond each bound. With
         ``{"index": ()}`` it need not refuse any.
     extremes
-        Elements of floating-point tensors that are tested in addition to random ones. The numbers among the arguments,
-        the bounds of ``tensor`` and equal elements in all tensors are tested, too.
+        Elements of floating-point tensors that are tested in addition to random ones: by default finite ones, infinities
+        and NaN, which only the values are tested with. If the operator need not treat infinities and NaN as the reference
+        does, write ``extremes=FINITE``. The numbers among the arguments, the bounds of ``tensor`` and equal elements in
+        all tensors are tested, too.
     autocast
         "cast", "float32" or "leave": how an autocast region treats the operator. The tests fail if the operator's
         entry says otherwise. By default they expect what the entry says.
@@ -219,10 +222,10 @@ class Case:
         pairs = zip(self.names, args, strict=True)
         return [as_dtype(x, own[name]) if name in own and is_tensor(x) else x for name, x in pairs]
 
-    def samples(self, device: str) -> Iterator[tuple[str, list[Any]]]:
-        """Yield a description and the arguments of each call that tests values and gradients."""
-        finite = [x for x in self.extremes if abs(x) < float("inf")]
-        kinds = {"random": (), "finite": finite, "extreme": self.extremes}
+    def samples(self, device: str, *, with_nan: bool = True) -> Iterator[tuple[str, list[Any]]]:
+        """Yield a description and the arguments of each call that tests values or gradients."""
+        finite = [x for x in self.extremes if math.isfinite(x)]
+        kinds = {"random": (), "finite": finite, "extreme": [x for x in self.extremes if with_nan or x == x]}
         for dtype, choice, shape, kind in itertools.product(self.dtypes, self.choices, self.shapes, kinds):
             args = self.sample(dtype, device, shape, choice, kinds[kind])
             given = [f"{name}={x}" for name, x in zip(self.names, args, strict=True) if not is_tensor(x)]

@@ -507,9 +507,9 @@ def test_gradients(case, device):
 
     Where both arguments of elementwise::min are equal, torch.minimum has the same derivative; torch.clamp has another.
     The reference computes in float64, where a number such as 0.8 is another one than in float32: if a kink depends on
-    it, test with a number that every dtype has, such as 0.75.
+    it, test with a number that every dtype has, such as 0.75. At NaN the reference may have any derivative.
     """
-    for what, args in case.samples(device):
+    for what, args in case.samples(device, with_nan=False):
         cotangents = cotangents_of(case, args)
         wide = [x.double() if is_float(x) else x for x in args]
         actual = gradients(case, case.call, args, case.present(args), cotangents)
