@@ -17,6 +17,7 @@ from conftest import MODULE, needs
 from generated import QUICKLY, contents, install, its_tests, recorded, run
 from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, RMS_NORM, ROOT, SOFTCLIP, edit, write_project
 
+import muladd_nb
 from muladd_nb import _C, _new
 from muladd_nb.__main__ import main
 from muladd_nb._new import _schema, _write
@@ -744,6 +745,14 @@ def test_each_result_has_the_tolerance_of_its_dtype(cases):
     # 1000 and 1000.001 are within the tolerance.
     with pytest.raises(AssertionError, match=r"(?s)^quantize: .* differ most: got 0\.5001\d*, expected 0\.5$"):
         case.check(torch.tensor([1000.001, 0.5001]), torch.tensor([1000.0, 0.5]), "the result")
+
+
+@pytest.mark.parametrize("with_nan", [True, False])
+def test_values_are_tested_with_nan_and_gradients_without(cases, with_nan):
+    case = cases["Case"](muladd_nb.mymul, lambda tensor, either: (tensor(), tensor()), torch.mul)
+    tried = torch.cat([args[0].double().flatten() for _, args in case.samples("cpu", with_nan=with_nan)])
+    assert tried.isinf().any()
+    assert tried.isnan().any() == with_nan
 
 
 def test_a_case_knows_which_arguments_say_what_is_reduced(cases):

@@ -59,6 +59,8 @@ TABLE = [
     ("gather_rows", "src/gather_rows.cpp", '  elementwise::check_index(kOperator, "index", index, x.size(-2), keep);\n', ""),
     # The fake kernel takes shapes that the kernel refuses.
     ("scatter_rows", "python/my_ops/_scatter_rows.py", "torch._check(size == other, sentence)\n    shape", "pass\n    shape"),
-    # A functor ignores that a number may be negative. It comes last, because all functors are compiled again.
+    # NaN becomes a bound. This and the next come last, because all functors are compiled again.
+    ("bias_act", "src/functors.h", "return y < -clamp ? -clamp : y > clamp ? clamp : y;", "return y > clamp ? clamp : y >= -clamp ? y : -clamp;"),
+    # A functor ignores that a number may be negative.
     ("softclip", "src/functors.h", "elementwise::abs(x) / limit", "x / limit"),
 ]  # fmt: skip
