@@ -36,8 +36,8 @@ MATRIX = {
     "2.15": "3.12 3.14 3.15 3.15t",
 }
 EXECUTORCH_TORCH = "2.13"
-# Tests that depend on torch's private names, dispatcher and compiler. .ci/run runs the first on the oldest torch, and the
-# second on ExecuTorch's, which is between that and the newest.
+# Tests that depend on torch's private names, dispatcher and compiler. .ci/run runs the first on the oldest torch, and
+# the second on ExecuTorch's, which is between that and the newest.
 ON_OLDEST = "import private dispatch recording subclasses transforms opcheck broadcasting writes regions distributed"
 ON_EXECUTORCHS = "private compile"
 
