@@ -349,8 +349,8 @@ def _counts(results: Path) -> tuple[int, int, int]:
 
 @nox.session(tags=["quick"])
 def bench(session: nox.Session) -> None:
-    """Run two benchmarks, or those after --, briefly; benchmarks/README.md says how to measure."""
-    _bench(session, session.posargs or ["per_call", "fusion"])
+    """Run one benchmark, or those after --, briefly; benchmarks/README.md says how to measure."""
+    _bench(session, session.posargs or ["per_call"])
 
 
 @nox.session(tags=["gate"])
