@@ -285,6 +285,20 @@ def test_two_targets_that_share_memory_are_refused_as_in_eager_mode(traced, view
     assert torch.equal(x, expected)
 
 
+def test_targets_side_by_side_leave_sizes_dynamic():
+    def f(x):
+        p, m = x[:, :2], x[:, 2:]
+        KINDS["raw"]["adam2_"](p, m, torch.zeros_like(p), torch.ones_like(p), 0.5)
+
+    compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
+    for n in (5, 7):
+        x, expected = (torch.arange(4.0 * n).view(n, 4) for _ in range(2))
+        torch._dynamo.mark_dynamic(x, 0)
+        compiled(x)
+        f(expected)
+        assert torch.equal(x, expected)
+
+
 @pytest.mark.parametrize("traced", TRACED.values(), ids=TRACED)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_target_that_overlaps_itself_is_refused_as_in_eager_mode(traced, kind):

@@ -20,6 +20,7 @@ from . import rows
 from .operator import MOST_DIMS, SIXTEEN_BITS, Form
 
 _NOTHING: Mapping[str, Any] = {}
+_MANY = 2**31  # more elements than a dimension has
 
 
 def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NOTHING) -> Sequence[Any]:
@@ -245,8 +246,15 @@ def overlap(x: Tensor, y: Tensor) -> bool:
     begin, end = zip(*map(_bytes, (x, y)), strict=True)
     if guard_or_false(end[0] <= begin[1]) or guard_or_false(end[1] <= begin[0]):
         return False
-    sizes, strides = ([int(n) for n in (*of_x, *of_y)] for of_x, of_y in ((x.shape, y.shape), (x.stride(), y.stride())))
-    return _C.overlap(sizes, strides, x.dim(), x.element_size(), y.element_size(), int(begin[1] - begin[0]))
+    distance, strides = begin[1] - begin[0], (*x.stride(), *y.stride())
+
+    def overlap_if(size: Callable[[Any], int]) -> bool:
+        layouts = [([*map(size, z.shape)], [*map(int, z.stride())], z.element_size()) for z in (x, y)]
+        return _C.overlap(*layouts[0], *layouts[1], int(distance))
+
+    # Tensors that would share no element with more elements share none now. int() makes a size a constant.
+    is_known = all(type(n) is int for n in (*strides, distance))
+    return (not is_known or overlap_if(lambda n: n if type(n) is int else _MANY)) and overlap_if(int)
 
 
 def _bytes(x: Tensor) -> tuple[Any, Any]:

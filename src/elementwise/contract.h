@@ -375,14 +375,14 @@ inline void check_not_self_overlapping(const Caller& op, const Operand& out) {
         list(out.strides, out.dim));
 }
 
-// Whether two operands have a byte in common. If their shapes differ, only the ranges of their addresses are compared.
+// Whether two operands have a byte in common.
 inline bool share_memory(const Operand& x, const Operand& y) {
   const int64_t x_extent = x.extent(), y_extent = y.extent(), x_bytes = x.element_bytes, y_bytes = y.element_bytes;
   const int64_t distance = static_cast<const char*>(y.data) - static_cast<const char*>(x.data);
   if (x_extent == 0 || y_extent == 0 || distance >= x_extent * x_bytes || -distance >= y_extent * y_bytes) return false;
-  if (!same_shape(x, y)) return true;
-  if (x_bytes != y_bytes) return overlaps(x.dim, x.sizes, x.strides, x_bytes, y.strides, y_bytes, distance);
-  return distance % y_bytes != 0 || overlaps(x.dim, x.sizes, x.strides, 1, y.strides, 1, distance / y_bytes);
+  const int64_t unit = x_bytes == y_bytes && distance % y_bytes == 0 ? y_bytes : 1;
+  return overlaps(
+      {x.dim, x.sizes, x.strides, x_bytes / unit}, {y.dim, y.sizes, y.strides, y_bytes / unit}, distance / unit);
 }
 
 // A tensor that is written to must share no memory with another tensor of the call.

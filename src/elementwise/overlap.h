@@ -104,21 +104,29 @@ inline bool overlaps_itself(int64_t dim, const int64_t* sizes, const int64_t* st
   return false;
 }
 
-// Whether two tensors x and y of the same shape share a unit, such as a byte. y begins `distance` units after
-// x. Strides count elements, which have x_units and y_units.
-inline bool overlaps(
-    int64_t dim, const int64_t* sizes, const int64_t* x_strides, int64_t x_units, const int64_t* y_strides,
-    int64_t y_units, int64_t distance) {
+// The layout of a tensor. Strides count elements, each of which has so many `units`, such as bytes.
+struct Strided {
+  int64_t dim;
+  const int64_t* sizes;
+  const int64_t* strides;
+  int64_t units;
+};
+
+// Whether two tensors x and y share a unit. y begins `distance` units after x.
+inline bool overlaps(const Strided& x, const Strided& y, int64_t distance) {
   // We look for indices i, j with x + sum(xs * i) == y + sum(ys * j). Counting j from its last index makes it one sum.
   StrideSum sum;
-  sum.add(1, x_units);
-  sum.add(1, y_units);
-  int64_t y_extent = y_units - 1;
-  for (int64_t d = 0; d < dim; d++) {
-    if (sizes[d] == 0) return false;
-    sum.add(x_strides[d] * x_units, sizes[d]);
-    sum.add(y_strides[d] * y_units, sizes[d]);
-    y_extent += y_strides[d] * y_units * (sizes[d] - 1);
+  sum.add(1, x.units);
+  sum.add(1, y.units);
+  for (int64_t d = 0; d < x.dim; d++) {
+    if (x.sizes[d] == 0) return false;
+    sum.add(x.strides[d] * x.units, x.sizes[d]);
+  }
+  int64_t y_extent = y.units - 1;
+  for (int64_t d = 0; d < y.dim; d++) {
+    if (y.sizes[d] == 0) return false;
+    sum.add(y.strides[d] * y.units, y.sizes[d]);
+    y_extent += y.strides[d] * y.units * (y.sizes[d] - 1);
   }
   int64_t budget = kOverlapBudget;
   return sum.reaches(distance + y_extent, budget);

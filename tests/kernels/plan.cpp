@@ -1,11 +1,12 @@
 // Tests the plan of a call: its merged dimensions (strided.h), and the operands that are moved, the tiles and the boxes
-// (tiles.h). The expected numbers were worked out by hand.
+// (tiles.h). The expected numbers were worked out by hand. Also tests whether operands share memory (contract.h).
 #include <array>
 #include <cstdio>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "elementwise/contract.h"
 #include "elementwise/cpu/tiles.h"
 
 namespace {
@@ -216,7 +217,34 @@ void packs_short_rows() {
   }
 }
 
+// Columns of a matrix with 6 columns, which begin at these places and have elements of these sizes.
+void shares_memory() {
+  struct Columns {
+    int64_t begin, rows, columns, bytes;
+  };
+  const int64_t strides[] = {6, 1};
+  const auto shares = [&](const Columns& a, const Columns& b) {
+    const auto operand = [&](const Columns& of, const int64_t (&sizes)[2]) {
+      Operand x{.name = "x", .dim = 2, .sizes = sizes, .strides = strides, .element_bytes = of.bytes};
+      x.data = at(4096 + of.begin * of.bytes);
+      return x;
+    };
+    const int64_t of_a[] = {a.rows, a.columns}, of_b[] = {b.rows, b.columns};
+    const Operand x = operand(a, of_a), y = operand(b, of_b);
+    const bool one = contract::share_memory(x, y), other = contract::share_memory(y, x);
+    return one != other ? "depends on the order" : one ? "shares" : "apart";
+  };
+  expect("columns side by side", shares({0, 5, 4, 4}, {4, 5, 2, 4}), "apart");
+  expect("fewer rows", shares({0, 5, 4, 4}, {4, 3, 2, 4}), "apart");
+  expect("a common column", shares({0, 5, 4, 4}, {3, 5, 2, 4}), "shares");
+  expect("a common row", shares({0, 5, 4, 4}, {24, 1, 6, 4}), "shares");
+  expect("no rows", shares({0, 5, 4, 4}, {3, 0, 2, 4}), "apart");
+  expect("wider elements", shares({0, 5, 2, 8}, {3, 5, 2, 4}), "shares");
+  expect("wider elements side by side", shares({0, 5, 1, 8}, {2, 2, 2, 4}), "apart");
+}
+
 int main() {
+  shares_memory();
   plans();
   packs_short_rows();
   can_stream();

@@ -144,15 +144,13 @@ void define_module(nanobind::module_& m) {
   m.def("overlaps_itself", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
     return overlaps_itself(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data());
   });
-  // The sizes and strides are those of x, which has `dim` dimensions, and then those of y.
   m.def(
-      "overlap", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, size_t dim, int64_t x_bytes,
-                    int64_t y_bytes, int64_t distance) {
-        std::vector<int64_t> x_strides = strides, y_strides = strides; // 0 along the dimensions of the other
-        std::fill(x_strides.begin() + dim, x_strides.end(), 0);
-        std::fill(y_strides.begin(), y_strides.begin() + dim, 0);
+      "overlap", [](const std::vector<int64_t>& x_sizes, const std::vector<int64_t>& x_strides, int64_t x_bytes,
+                    const std::vector<int64_t>& y_sizes, const std::vector<int64_t>& y_strides, int64_t y_bytes,
+                    int64_t distance) {
+        const auto x_dim = static_cast<int64_t>(x_sizes.size()), y_dim = static_cast<int64_t>(y_sizes.size());
         return overlaps(
-            static_cast<int64_t>(sizes.size()), sizes.data(), x_strides.data(), x_bytes, y_strides.data(), y_bytes,
+            {x_dim, x_sizes.data(), x_strides.data(), x_bytes}, {y_dim, y_sizes.data(), y_strides.data(), y_bytes},
             distance);
       });
 }
