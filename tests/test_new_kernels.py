@@ -47,7 +47,8 @@ def kernels(tmp_path_factory):
 """,
     )
     assert alike in kernel.read_text()
-    kernel.write_text(kernel.read_text().replace(alike, checks))
+    text = kernel.read_text().replace(alike, checks)
+    kernel.write_text(text.replace("kernel, x, x.numel()", "kernel, index.numel() == 1 ? index : x, x.numel()"))
     _new.add([RMS_NORM], project, rows=True)
     edit(project, "rms_norm")
     _new.add([LEVEL], project, kernel=True)
@@ -67,13 +68,19 @@ for dtype in (torch.int32, torch.int16):
             print(my_ops.pick(torch.zeros(2), torch.tensor([0, last], dtype=dtype)).tolist())
         except RuntimeError as error:
             print(error)
+try:
+    my_ops.pick(torch.zeros(2), torch.tensor([3], dtype=torch.int32))  # src/pick.cpp then launches with the index
+except RuntimeError as error:
+    print(error)
 """
 
 
 def test_an_index_may_be_of_int32(kernels):
     printed = run(sys.executable, "-c", INDEX, cwd="/", PYTHONPATH=str(kernels[1]))
     outside = "pick: index must lie in [0, 4), got 4"
-    assert printed.splitlines() == ["[0.0, 0.0]", outside, *2 * ["pick: index must be int32 or int64, got int16"]]
+    launched = "pick: the tensor that is passed to launch must be float16, bfloat16, float32 or float64, got int32"
+    of_16_bits = 2 * ["pick: index must be int32 or int64, got int16"]
+    assert printed.splitlines() == ["[0.0, 0.0]", outside, *of_16_bits, launched]
 
 
 def test_those_of_the_tour_pass_their_tests(kernels):

@@ -211,10 +211,12 @@ using OnCuda = cuda::Error(int32_t dtype, const void* kernel, int64_t n, void* s
 // Calls kernel(i) for each i below n, on the device of `x` and in its dtype. Each call processes about `elements`
 // elements, which decides how many threads compute them. It may be 0.
 void launch(
-    [[maybe_unused]] const contract::Caller& op, const auto& kernel, const torch::stable::Tensor& x, int64_t n,
-    int64_t elements = 1) {
-  if (n == 0) return; // a grid of no blocks is an error
+    const contract::Caller& op, const auto& kernel, const torch::stable::Tensor& x, int64_t n, int64_t elements = 1) {
   const auto dtype = static_cast<int32_t>(x.scalar_type());
+  Operand of_dtype{"the tensor that is passed to launch"};
+  of_dtype.dtype = dtype;
+  contract::check_dtype(op, Ordinals<FloatingPoint>::each, of_dtype); // the kernel is compiled for these alone
+  if (n == 0) return;                                                 // a grid of no blocks is an error
 #ifdef ELEMENTWISE_CUDA
   if (cuda::runs(x)) {
     return cuda::on_device(
