@@ -858,6 +858,7 @@ SCHEMAS = {
     "f_out(Tensor x) -> (Tensor, Tensor)": "its name ends in _out",
     "f(Tensor x) -> ()": "must return a tensor",
     "f(Tensor x, str n) -> Tensor": "use --kernel",
+    "f(Tensor x, *, int kernel=3) -> Tensor": "torch cannot pass kernel by name: put it before the *, or choose",
     "f(Tensor? x) -> Tensor": "there must be a tensor among the arguments that is not optional",
     "f(Tensor!? x, Tensor y) -> ()": "x is written to and cannot be optional: leave the ? out, or use --kernel",
     "f(Tensor x, *, Tensor? y=None) -> Tensor": "y must be positional, as a tensor, and have no default",

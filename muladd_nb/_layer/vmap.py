@@ -99,17 +99,18 @@ def _over_rows(form: Form) -> Callable[..., Any]:
 
 def implement_rule(form: Form, rule: Callable[..., Any]) -> None:
     """Register a batching rule. torch.library.register_vmap cannot, if an operator has a keyword-only tensor."""
-    has_keyword = any(x.kwarg_only and "Tensor" in str(x.type) for x in private.arguments(form.op))
+    of_keywords = [str(x.type) for x in private.arguments(form.op) if x.kwarg_only]
     refuse = private.VMAP_OF_OUT.refusal(form.name)
-    if refuse and not has_keyword:
+    if refuse and not any("Tensor" in x for x in of_keywords):
         torch.library.register_vmap(form.op.name(), private.skip_in_dynamo(rule))
         return
     kernel = refuse or private.vmap_kernel(form.name, private.skip_in_dynamo(rule), form.call)
 
+    # An argument that is passed by name may be called `op`, as a parameter of torch's helper is.
     def by_place(*args: Any, **kwargs: Any) -> Any:
         return kernel(*complete(form.op, args, kwargs))
 
-    implement(form.op, by_place if has_keyword else kernel, "FuncTorchBatched")
+    implement(form.op, by_place if of_keywords else kernel, "FuncTorchBatched")
 
 
 def _gradients(

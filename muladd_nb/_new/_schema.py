@@ -35,6 +35,8 @@ _USED = {
         "C", "Elements", "Optional", "Tensor", "errno", "int64_t", "is_number", "out", "result", "torch",
     },
 }  # fmt: skip
+# Parameters of torch's methods that also take an operator's arguments by name, such as OpOverload.redispatch.
+_PARAMETERS_OF_TORCH = {"cls", "kernel", "keyset", "self"}
 # Arguments that say how an operator over rows reduces, and their types.
 _REDUCES = {"dim": "int", "normalized_shape": "SymInt[]", "keepdim": "bool"}
 REQUIRED = inspect.Parameter.empty  # the default of an argument that has none
@@ -193,6 +195,8 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
             raise refuse(f"two arguments are called {x.name}: rename one")
         if x.alias_info is not None and not x.alias_info.is_write:
             raise refuse(f"{x.name} is aliased; results are new tensors")
+        if x.kwarg_only and x.name in _PARAMETERS_OF_TORCH:
+            raise refuse(f"torch cannot pass {x.name} by name: put it before the *, or choose another name")
         if x.has_default_value() and not _fits(x.default_value, str(x.real_type)):
             raise refuse(f"the default of {x.name} must be of its type, {x.real_type}, got {x.default_value!r}")
     updates = any(x.alias_info for x in parsed.arguments)
