@@ -614,6 +614,28 @@ def test_a_tangent_that_jvp_passes_on_is_a_copy():
         assert torch.equal(forward_ad.unpack_dual(x).tangent, y3)
 
 
+def test_a_tangent_shares_no_memory_with_another():
+    op = define("flat(Tensor x) -> (Tensor, Tensor)", lambda x: (x.reshape(-1).clone(), x.reshape(-1).clone()))
+    with in_library():
+        layer.derivative(
+            op,
+            save=lambda needs, inputs, results: (inputs[0].shape,),
+            vjp=lambda needs, saved, *grads: sum(grads).view(saved[0]),
+            jvp=lambda saved, tangent: (tangent.reshape(-1),) * 2,
+        )
+
+    def others(x):
+        written, other = op(x)
+        written.mul_(3)
+        return other, x + 0
+
+    x, tangent = x3.view(1, 3), y3.clone().view(1, 3)
+    for run in (jvp, torch.compile(jvp, backend="aot_eager")):
+        of_other, of_x = run(others, (x,), (tangent,))[1]
+        assert torch.equal(of_other.flatten(), y3) and torch.equal(of_x.flatten(), y3)
+    assert torch.equal(tangent.flatten(), y3)
+
+
 def test_hooks_see_gradients_and_results_may_be_written_to():
     def gradients(m):
         weight, seen = torch.nn.Parameter(x3.clone()), []
@@ -848,6 +870,7 @@ def test_examples(function, schema, kernel):
 
 
 refused = define("refused(Tensor x, Tensor y) -> Tensor", torch.mul)
+bag = define("bag(Tensor x, Tensor weight, str mode) -> Tensor", lambda x, w, mode: x * w if mode == "sum" else x + 0)
 rounds = define("rounds(Tensor x) -> Tensor", torch.round)
 counts = define("counts(Tensor x) -> (Tensor, Tensor)", lambda x: ((x > 0).sum(-1), x.argmax(-1)))
 with in_library():
@@ -856,6 +879,16 @@ with in_library():
         save=lambda needs, inputs, results: inputs,
         vjp=lambda needs, saved, grad: (grad * saved[1], None),
         jvp=lambda saved, tangent, _: tangent * saved[1],
+    )
+    layer.derivative(
+        bag,
+        save=lambda needs, inputs, results: inputs,
+        vjp=lambda needs, saved, grad: (
+            (grad * saved[1], grad * saved[0], None) if saved[2] == "sum" else (grad, None, None)
+        ),
+        jvp=lambda saved, of_x, of_weight, _: (
+            of_x * saved[1] + of_weight * saved[0] if saved[2] == "sum" else of_x.clone()
+        ),
     )
     layer.none(rounds)
     layer.none(counts)
@@ -878,6 +911,13 @@ def test_an_argument_that_has_no_gradient_is_refused(mode):
     with pytest.raises(Exception, match="refused: y has no gradient, but requires one; detach y"):
         mode(lambda y: ops.refused(x3, y), x3)
     mode(lambda x: ops.refused(x, y3), x3)  # the other one has
+
+
+@any_mode
+def test_an_argument_that_has_a_gradient_in_one_mode_is_refused_in_another(mode):
+    mode(lambda weight: ops.bag(x3, weight, "sum"), y3)
+    with pytest.raises(Exception, match="bag: weight has no gradient, but requires one; detach weight"):
+        mode(lambda weight: ops.bag(x3, weight, "mean"), y3)
 
 
 @any_mode

@@ -6,10 +6,11 @@ import re
 import pytest
 import torch
 from modes import FunctionMode
-from torch.func import grad, vmap
+from torch.func import grad, jvp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from muladd_nb._layer import mutation
+from muladd_nb._layer.kernel import Kernel
 
 ops = torch.ops.muladd_nb
 ONE_ELEMENT = {"no dimension": (), "one": (1,), "three": (1, 1, 1)}
@@ -99,3 +100,27 @@ def test_a_function_mode_sees_the_call_as_it_is_written(c):
         result = ops.mymuladd(a, a, c=c)
     assert seen[0] == (ops.mymuladd, 2, ["c"])
     assert torch.equal(result, ops.mymuladd(a, a, c))
+
+
+def reduced(x, factors, *, op="sum", beside=()):
+    return getattr(x, op)(-1) * factors[0]
+
+
+def test_a_kernel_of_ones_own_has_lists_and_arguments_that_are_passed_by_name():
+    with torch.library._scoped_library("muladd_nb", "FRAGMENT") as library:
+        library.define('reduced(Tensor x, float[] factors, *, str op="sum", Tensor[] beside) -> Tensor')
+        library.impl("reduced", reduced, "CPU")
+        form = Kernel.of(ops.reduced.default, (torch.float32,))
+        form.batched(lambda info, in_dims, *args: (form.call(*form.batch_first(info, in_dims, args)), 0))
+        x, c = torch.arange(6.0).view(2, 3), torch.tensor(2.0)
+        # torch's helper for batching rules has a parameter of this name.
+        assert torch.equal(vmap(lambda x: ops.reduced(x, [2.0], op="mean", beside=[]))(x), x.mean(-1) * 2)
+        has_none = "^reduced: factors has no gradient, but requires one; detach factors"
+        with pytest.raises(RuntimeError, match=has_none):
+            ops.reduced(x, [c.clone().requires_grad_()], beside=[])
+        with pytest.raises(RuntimeError, match=has_none):
+            jvp(lambda c: ops.reduced(x, factors=[c], beside=[]), (c,), (c,))
+        assert torch.equal(ops.reduced(x, [c], beside=[]), x.sum(-1) * 2)
+        form.check_beside("x", x, "beside", [x, x.double()], (torch.float32, torch.float64))
+        with pytest.raises(RuntimeError, match=r"^reduced: beside\[1\] must be float32, got float64"):
+            form.check_beside("x", x, "beside", [x, x.double()], (torch.float32,))

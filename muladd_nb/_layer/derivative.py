@@ -185,12 +185,14 @@ def derivative(
         return returned
 
     instead = "have the formula read it" if formula else "have vjp return one"
-    have_gradient = {*map(arguments.index, reads)}  # the indices of arguments that have a derivative, as far as we know
+    read_by_formula = [arguments.index(x) for x in reads]
+    have_gradient = set()  # the indices of arguments that have a derivative, as far as we know, each with the options
 
     def check_tangent(place: int, inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
         # jvp may ignore the tangent of an argument that has no derivative. vjp returns None for it, so we ask vjp,
-        # once.
-        if place not in have_gradient:
+        # once for all options: a string may name a mode in which another argument has a derivative.
+        options = (place, *(None if isinstance(x, (Tensor, float)) else repr(x) for x in inputs))
+        if place not in read_by_formula and options not in have_gradient:
             needs = tuple(isinstance(x, Tensor) for x in inputs)
             gradients: Any = [None] * len(inputs)
             if vjp and save:
@@ -198,7 +200,7 @@ def derivative(
                     gradients = gradients_of(needs, save(needs, inputs, results), *map(torch.zeros_like, results))
             if gradients[place] is None:
                 raise no_gradient(name(op), arguments[place], instead)
-            have_gradient.add(place)
+            have_gradient.add(options)
 
     rule = Rule(
         split_save,

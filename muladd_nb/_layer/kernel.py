@@ -66,7 +66,7 @@ class Kernel(Form):
         form = cls(private.schema(op), "kernel", op, dtypes, Elementwise(autocast=autocast))
         for subsystem in _SUBSYSTEMS:
             subsystem.register(form)
-        if form.numbers:  # other kernels have no number that could lose a gradient
+        if form.floats:  # other kernels have no number that could lose a gradient
             packet.register(form)
         return form
 
@@ -122,13 +122,18 @@ class Kernel(Form):
         for name, x in self.tensors(args, written=True).items():
             contract.check_not_self_overlapping(self.name, name, x)
 
-    def check_beside(self, first: str, a: Tensor, other: str, x: Tensor | None, dtypes: Sequence[torch.dtype]) -> None:
+    def check_beside(
+        self, first: str, a: Tensor, other: str, x: Tensor | Sequence[Tensor] | None, dtypes: Sequence[torch.dtype]
+    ) -> None:
         """Raise ``RuntimeError`` unless ``a`` has a dtype of the operator, and ``x`` one of these, on the same device.
 
-        ``x`` may have another shape, such as that of an index; if it is optional, it may be None.
+        ``x`` may have another shape, such as that of an index; if it is optional, it may be None. Each tensor of a list
+        is checked.
         """
         contract.check_alike(self.name, self.dtypes, {first: a})
-        contract.check_beside(self.name, first, a, other, x, dtypes)
+        each = [(other, x)] if x is None or isinstance(x, Tensor) else [(f"{other}[{i}]", y) for i, y in enumerate(x)]
+        for name, y in each:
+            contract.check_beside(self.name, first, a, name, y, dtypes)
 
     def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register the fake kernel, a function that gets all arguments."""

@@ -242,6 +242,11 @@ class Form:
         return self._places("float")
 
     @cached_property
+    def floats(self) -> dict[str, int]:
+        """Its floats and lists of floats, and their indices. Only a kernel of the author's own has lists."""
+        return self._places("float", "List[float]", "Optional[List[float]]")
+
+    @cached_property
     def integers(self) -> dict[str, int]:
         """Its ints and bools, and their indices."""
         return self._places("int", "bool")
@@ -295,8 +300,7 @@ def named(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, 
 
 def tensors_in(args: Iterable[Any]) -> list[Tensor]:
     """Return the tensors among arguments, and those in lists."""
-    each = [y for x in args for y in (x if isinstance(x, (list, tuple)) else [x])]
-    return [x for x in each if isinstance(x, Tensor)]
+    return [y for x in args for y in as_list(x) if isinstance(y, Tensor)]
 
 
 def with_tensors(change: Callable[[Tensor], Any], x: Any) -> Any:
@@ -304,6 +308,11 @@ def with_tensors(change: Callable[[Tensor], Any], x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         return [with_tensors(change, y) for y in x]
     return change(x) if isinstance(x, Tensor) else x
+
+
+def as_list(x: Any) -> Sequence[Any]:
+    """Return the elements of an argument that is a list, or a list of an argument that is none."""
+    return x if isinstance(x, (list, tuple)) else [x]
 
 
 def as_tuple(returned: Any) -> tuple[Any, ...]:

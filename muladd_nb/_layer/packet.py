@@ -15,13 +15,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.overrides import has_torch_function
 
 from .. import _C
 from . import torch_private as private
 from .fast_path import parameters
-from .operator import Form
+from .operator import Form, tensors_in
 from .recording import refuse_gradients_of_numbers
 
 OpOverloadPacket: Any = type(torch.ops.aten.mul)
@@ -48,11 +47,11 @@ def _caller(packet: Any, forms: Sequence[Form]) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         given = dict(zip(positional, args, strict=False)) | kwargs
-        tensors = [x for x in first.numbers if isinstance(given.get(x), Tensor)]
+        tensors = [x for x in first.floats if tensors_in([given.get(x)])]
         if not (tensors or "out" in kwargs) or has_torch_function((*args, *kwargs.values())):
             return by_torch(*args, **kwargs)
         for form in forms:
-            if form.numbers.keys().isdisjoint(tensors) and given.keys() <= {*private.argument_names(form.op)}:
+            if form.floats.keys().isdisjoint(tensors) and given.keys() <= {*private.argument_names(form.op)}:
                 return form.op(*args, **kwargs)
         refuse_gradients_of_numbers(first, [given.get(x) for x in names])
         return by_torch(*args, **kwargs)

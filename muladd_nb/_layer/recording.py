@@ -24,7 +24,7 @@ from . import autocast
 from . import torch_private as private
 from ._library import implement, name
 from .fast_path import with_fast_path
-from .operator import Form, by_position, complete
+from .operator import Form, as_list, as_tuple, by_position, complete
 
 TENSOR = ("Tensor", "Optional[Tensor]")
 THROUGH_OUT = ("no gradient is recorded through out", "call it under torch.no_grad()")  # for refuse_gradients
@@ -155,10 +155,6 @@ def _function(op: Any, rule: Rule, form: Form | None) -> Callable[..., Any]:
         return gradients
 
     def forward_mode(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
-        def own(tangent: Any) -> Any:
-            # If the tangent is an argument's, writing to the result would change both.
-            return tangent.clone() if tangent is not None and any(tangent is x for x in tangents) else tangent
-
         if materialize:
             tangents = _with_zeros(tangents, [x for x in tangents if x is not None], ctx.tensors)
         # torch has turned the recording of tangents off. We turn it on, or a derivative of this one (jvp of jvp) would
@@ -167,7 +163,13 @@ def _function(op: Any, rule: Rule, form: Form | None) -> Callable[..., Any]:
         with private.record_tangents(True), autocast.AsInForward():
             saved = [x if x is None else private.primal(x) for x in ctx.saved_tensors]
             made = jvp(saved, ctx.others_of_jvp, *tangents)
-            return tuple(map(own, made)) if isinstance(made, tuple) else own(made)
+            # Writing to a result also writes to its tangent, which must share no memory with any other tensor.
+            others, own = [*saved, *tangents], []
+            for x in as_tuple(made):
+                is_shared = x is not None and (private.is_view_of_tensor(x) or any(x is y for y in others))
+                own.append(x.clone() if is_shared else x)
+                others.append(x)
+            return tuple(own) if isinstance(made, tuple) else own[0]
 
     key = private.COMPILED_AUTOGRAD.refusal(name(op)) or private.compiled_autograd_key
     methods = {"forward": forward, "backward": backward, "jvp": forward_mode, "_compiled_autograd_key": key}
@@ -264,12 +266,11 @@ def refuse_gradients(
 
 
 def refuse_gradients_of_numbers(form: Form, args: Sequence[Any]) -> None:
-    """Raise an error if an argument that is a number is a tensor whose derivative would be lost.
+    """Raise an error if an argument that is a number, or one of a list, is a tensor whose derivative would be lost.
 
     torch converts a tensor with one element to a number.
     """
-    for argument, place in form.numbers.items():
-        x = args[place]
+    for argument, x in ((argument, x) for argument, place in form.floats.items() for x in as_list(args[place])):
         if isinstance(x, Tensor) and private.is_batched(x):
             raise RuntimeError(f"{form.name}: {argument} must be the same for all samples of vmap, got one for each")
         if isinstance(x, Tensor) and (private.is_recorded((x,)) or (private.may_be_dual() and private.has_tangent(x))):

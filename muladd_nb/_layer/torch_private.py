@@ -208,6 +208,9 @@ _metadata_cache = _getter(_JAGGED, "_metadata_cache", JAGGED, COMPILED_LENGTHS, 
 # Raises an error when the program runs, not when it is compiled.
 assert_later = _find("torch:_assert_async", COMPILED_LENGTHS)
 
+# Whether a tensor is a view of another. A tangent that may be one is copied.
+is_view_of_tensor = _find("torch._C:TensorBase._is_view", CALLS, otherwise=lambda tensor: True)
+
 # Makes a kernel from a batching rule. torch.library.register_vmap does the same, but not for an out variant.
 VMAP_OF_OUT = Capability("an out variant under vmap", "is refused")
 _interpreter = _find("torch._functorch.pyfunctorch:retrieve_current_functorch_interpreter", VMAP_OF_OUT)
