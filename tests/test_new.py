@@ -1017,9 +1017,11 @@ def test_a_file_that_is_not_utf8_is_named(new, capsys):
 
 
 def test_a_default_that_is_text_keeps_it(folder):
-    text = "f(Tensor x, str s=\"a  b ...\", str t='...') -> Tensor"
+    text = "f(Tensor x, str s=\"a  b ...\", *, str t='...') -> Tensor"
     assert main(["new", "zoo_ops", "--kernel", text]) == 0
-    python, cpp = ((folder / "zoo_ops" / path).read_text() for path in ("python/zoo_ops/ops.py", "src/f.cpp"))
+    paths = ("python/zoo_ops/ops.py", "src/f.cpp", "README.md")
+    python, cpp, readme = ((folder / "zoo_ops" / path).read_text() for path in paths)
+    assert "zoo_ops.f(x, s, *, t)" in readme
     assert 's: str = "a  b ..."' in python
     assert "a  b ..." in cpp
 

@@ -78,5 +78,5 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
         count=1,
         flags=re.MULTILINE,
     )
-    called = ", ".join(x.name for x in schema.arguments)
+    called = ", ".join(item.partition(":")[0] for item in parameters(schema))
     add_line(files, f"{package}.{schema.name}({called})", _does(schema).replace("``", "`"))
