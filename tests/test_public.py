@@ -115,3 +115,15 @@ def test_a_tensor_is_kept_while_it_is_read():
     while thread.is_alive():
         swap()
     assert refused.is_set()
+
+
+def test_a_compiled_program_calls_the_operator_by_position():
+    """torch passes the arguments of the call on to a checkpoint's policy(ctx, op, *args, **kwargs)."""
+    graphs = []
+    x = torch.ones(3)
+    for call in (lambda x: muladd_nb.mymuladd(x, x, 0.5), lambda x: muladd_nb.mymuladd(c=0.5, b=x, a=x)):
+        torch.compile(call, backend=lambda graph, _: graphs.append(graph) or graph, fullgraph=True)(x)
+    for graph in graphs:
+        (node,) = graph.graph.find_nodes(op="call_function", target=torch.ops.muladd_nb.mymuladd.default)
+        assert (len(node.args), node.kwargs) == (3, {})
+    assert len(graphs) == 2

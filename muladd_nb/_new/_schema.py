@@ -35,8 +35,8 @@ _USED = {
         "C", "Elements", "Optional", "Tensor", "errno", "int64_t", "is_number", "out", "result", "torch",
     },
 }  # fmt: skip
-# Parameters of torch's methods that also take an operator's arguments by name, such as OpOverload.redispatch.
-_PARAMETERS_OF_TORCH = {"cls", "kernel", "keyset", "self"}
+# Parameters of torch's functions that also take an operator's arguments by name, such as the policy of a checkpoint.
+_PARAMETERS_OF_TORCH = {"cls", "ctx", "kernel", "keyset", "op", "self"}
 # Arguments that say how an operator over rows reduces, and their types.
 _REDUCES = {"dim": "int", "normalized_shape": "SymInt[]", "keepdim": "bool"}
 REQUIRED = inspect.Parameter.empty  # the default of an argument that has none
