@@ -20,7 +20,7 @@ from . import rows
 from .operator import MOST_DIMS, SIXTEEN_BITS, Form
 
 _NOTHING: Mapping[str, Any] = {}
-_MANY = 2**31  # more elements than a dimension has
+_MANY = 2**31  # we assume that a dimension with a symbolic size has fewer elements
 
 
 def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NOTHING) -> Sequence[Any]:
