@@ -623,6 +623,9 @@ def test_an_error_may_be_at_the_end_of_a_declaration(tmp_path, capsys):
         ("hipStream_t f();", "hip/hip_runtime.h"),
         ("typedef unsigned uint;\nuint f();", "sys/types.h"),
         ("using namespace std::chrono;", "chrono"),
+        ("int f() { return std::gcd(4, 6); }", "numeric"),
+        ("std::filesystem::path f();", "filesystem"),
+        ("double f() { return LDBL_MAX; }", "cfloat"),
         ("#ifdef A\n#include <map>\n#endif\nstd::map<int, int> m;", "map>\n#ifdef A\n#include <map"),
     ],
 )

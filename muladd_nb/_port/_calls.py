@@ -284,15 +284,15 @@ class Calls(Types):
         if kind == "pybind":
             if name == "def" and literal and count > 1:
                 schema = self.schema_of(literal, inner[1])
-                self.tell(node, f'm.def("{literal}")', ("library", "pybind def"), to=schema and f'm.def("{schema}")')
+                self.tell(node, f'm.def("{literal}")', ("library", "pybind_def"), to=schema and f'm.def("{schema}")')
             return
         if name == "impl" and count == 2:
             self.read_impl(inner.pop())
         elif name == "impl":
-            self.tell(node, "m.impl(name, key, f)", ("library", "impl key"))
+            self.tell(node, "m.impl(name, key, f)", ("library", "impl_key"))
         elif name == "def" and count == 2 and has_schema and inner[1].type == "initializer_list":
             if self.target < "2.12":
-                self.tell(node, "m.def(schema, tags)", ("library", "def tags"))
+                self.tell(node, "m.def(schema, tags)", ("library", "def_tags"))
         elif name == "def" and count == 2:
             schema = literal if has_schema else self.schema_of(literal, inner[1]) or f"{literal}(...) -> ..."
             to = ROWS["library", "def"][0].to.replace("$schema", schema).replace("$name", literal.split("(")[0])
@@ -311,7 +311,7 @@ class Calls(Types):
             to = row.to.replace("&$1", "(&$1)") if "," in self.text(inner) else row.to  # TORCH_BOX is a macro
             self.apply(dataclasses.replace(row, to=to), function, "m.impl()", inner=[inner])
         elif not self.text(function).startswith(("TORCH_FN", "TORCH_BOX")):  # it may be the parameter of a macro
-            self.tell(function, "m.impl()", ("library", "impl lambda"))
+            self.tell(function, "m.impl()", ("library", "impl_lambda"))
         self.walk(inner)
 
     def read_boxed(self, function: Node) -> None:
