@@ -159,6 +159,16 @@ class Reader(Calls):
         if "field_declaration_list" in around:  # for x.name and x.name()
             self.newly_broken.setdefault(f".{word}", bad.where)
 
+    def on_return_statement(self, node: Node) -> None:
+        self.children(node)
+        function = next((up for up in above(node) if up.type in ("lambda_expression", "function_definition")), EMPTY)
+        of = self.project.returned.get(function.id) or "".join(map(self.type_of, node.named_children[:1]))
+        self.project.returned[function.id] = of
+
+    def on_lambda_capture_initializer(self, node: Node) -> None:
+        self.walk(part(node, "right"))
+        self.scopes[-1][self.text(part(node, "left"))] = Variable(self.type_of(part(node, "right")))
+
     def on_class_specifier(self, node: Node, variables: dict[str, Variable] | None = None) -> None:
         """Read a head, then a body. If the stable ABI lacks something in the head, the names that it declares break."""
         before, body = len(self.findings), part(node, "body")
@@ -292,6 +302,8 @@ class Reader(Calls):
             origin = scope[word].origin if in_branch and word in scope else ""
             scope[word] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
         found = self.walk(declarator)
+        if value.type in ("lambda_expression", "call_expression") and types in ([""], ["other"]) and not bad:
+            scope[names[0]].type = self.type_of(value)  # a lambda is read by now
         is_constexpr = is_local and "constexpr" in words
         is_fixed = is_head or declarator.type == "array_declarator" or ("const" in words and declared == "int")
         guessed = found.where if found and (declared == "" or not is_local or is_constexpr or is_fixed) else ""

@@ -139,6 +139,7 @@ class Project:
         self.macros = {name: value for source in reversed(sources) for name, value in source.macros.items()}
         self.pasted = set[tuple[str, int]]().union(*(source.pasted for source in sources))
         self.named = defaultdict[tuple[str, str], list[tuple[Source, Node]]](list)  # by kind and name
+        self.returned = dict[int, str]()  # the types that functions and lambdas return, by the ids of their nodes
         for source in sources:
             for kind, name, node in source.names:
                 self.named[kind, name].append((source, node))

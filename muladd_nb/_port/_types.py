@@ -16,7 +16,7 @@ from ._table import ATEN, RARE, ROWS, WORDS
 # A pair, or the elements of a map, such as (other, Tensor[]); not three types, and not (Tensor, ...).
 PAIR = re.compile(r"(?:Dict)?\((?P<first>[^(),]+), (?P<second>[^(),.]*(?:\(.+\))?[^(),.]*)\)\??$")
 ITERATORS = ("begin", "end", "cbegin", "cend", "rbegin", "rend", "find")
-LITERALS = ("true", "false", "new_expression", "cast_expression", "sizeof_expression")
+LITERALS = ("true", "false", "sizeof_expression")
 ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
 CHAINED = ("Tensor", "options", "library", "pybind")  # most of their methods return an object of the same type
 TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # a tuple with a Tensor among its own elements
@@ -34,6 +34,9 @@ class Types(Names):
                 fields = [x for x in self.project.named["field", name] if x[0] in self.visible]
                 of = variable.type if variable is not UNKNOWN else self.agreed(fields).replace("other", "")
                 return of or self.stands_for("macro", name, self.visible)
+            case "pointer_expression" if self.text(node).startswith("&"):
+                of = self.type_of(part(node, "argument"))
+                return f"{of}?" if "Tensor" in of else "other"
             case "subscript_expression" | "pointer_expression":
                 operator = "[]" if node.type == "subscript_expression" else "*"
                 return self.part_of(self.type_of(part(node, "argument")), operator, "")
@@ -54,10 +57,21 @@ class Types(Names):
             case "parenthesized_expression" | "assignment_expression" | "unary_expression" | "conditional_expression":
                 return next(filter(None, map(self.type_of, node.named_children[-2:])), "")
             case "lambda_expression":
-                returned = [x for x in below(part(node, "declarator")) if x.type == "trailing_return_type"]
-                return f"{self.type_of_type(returned[0].named_children[0])}()" if returned else "other"
+                return f"{of}()" if (of := self.returned(node)) else "other"
+            case "cast_expression":
+                return self.type_of_cast(part(node, "type"))
+            case "new_expression":
+                return "Tensor?" if self.type_of_type(part(node, "type")) == "Tensor" else "other"
             case kind:
                 return "other" if kind.endswith("_literal") or kind in LITERALS else ""
+
+    def type_of_cast(self, node: Node) -> str:
+        return self.declares(part(node, "declarator"), self.type_of_type(node))
+
+    def returned(self, node: Node) -> str:
+        """Return the type that a function or a lambda says that it returns, or that a return statement in it has."""
+        said = [x for x in below(part(node, "declarator")) if x.type == "trailing_return_type"]
+        return self.type_of_type(said[0].named_children[0]) if said else self.project.returned.get(node.id, "")
 
     def type_of_call(self, function: Node, arguments: Sequence[Node]) -> str:
         """Return the type that a call returns."""
@@ -68,7 +82,7 @@ class Types(Names):
         words = self.words(part(function, "field") if is_method else function)
         name, template = words[-1].text, words[-1].template
         declarations = self.project.named["method" if is_method else "function", name]
-        if len(template) == 1 and not declarations and TORCHS.match(cast := self.type_of_type(template[0])):
+        if len(template) == 1 and not declarations and TORCHS.match(cast := self.type_of_cast(template[0])):
             return self.type_of_type(function) if name in WORDS["template"] else cast
         if is_method:
             of = self.type_of(part(function, "argument"))
@@ -151,15 +165,18 @@ class Types(Names):
         """Return the type that all declarations of a name have, the nearest first, or "" if they differ."""
         found, here = set[str](), [x for x in declarations if x[0] is self.source]
         for source, node in here or [x for x in declarations if x[0] in self.visible] or declarations:
-            of = self.in_file(source, node).type_of_type(part(node, "type"))
+            there = self.in_file(source, node)
+            of = there.type_of_type(part(node, "type")) or there.returned(node)
             found.add(self.declares(part(node, "declarator"), of))
         plain = found and all(found) and not any(map(TORCHS.search, found))  # the types differ, but none is torch's
         return found.pop() if len(found) == 1 else "other" if plain else ""
 
     def declares(self, declarator: Node, of: str) -> str:
         """Return the type that a declarator makes from another one: an array or a pointer."""
-        shapes = {"array_declarator": "Tensor[]", "pointer_declarator": "Tensor?"}
-        return shapes.get(declarator.type, of) if of == "Tensor" else of
+        shapes = {"array_declarator": "[]", "pointer_declarator": "?"}
+        while "Tensor" in of and (shape := shapes.get(declarator.type.removeprefix("abstract_"))):
+            of, declarator = of + shape, part(declarator, "declarator")
+        return of
 
     def in_file(self, source: Source, node: Node) -> Types:
         """Return an object that resolves the names at a node of another file of the project."""
