@@ -317,6 +317,26 @@ def found(tmp_path, capsys, *options, **files):
             "at::Scalar",
             "decision",
         ),
+        (
+            "auto g(at::Tensor x) { return x.contiguous(); }\nvoid f(at::Tensor x) { auto y = g(x); y + 1; }",
+            "x + y",
+            "none",
+        ),
+        ("auto g() -> at::Tensor;\nvoid f() { auto y = g(); y + 1; }", "x + y", "none"),
+        ("void f(at::Tensor x) { auto g = [&] { auto y = x.t(); return y; }; auto z = g(); z + 1; }", "x + y", "none"),
+        ("void f(at::Tensor x) { auto g = [y = x.t()] { y + 1; }; }", "x + y", "none"),
+        ("void f(void* x) { auto* y = static_cast<at::Tensor*>(x); *y + 1; }", "x + y", "none"),
+        ("void f(void* x) { auto* y = (at::Tensor*)x; *y + 1; }", "x + y", "none"),
+        ("void f() { auto* y = new at::Tensor(); y->cumsum(0); *y + 1; }", "x + y", "none"),
+        ("void f(std::list<at::Tensor> x) { for (auto& y : x) y + 1; }", "x + y", "none"),
+        ("void f(std::reference_wrapper<at::Tensor> x) { x.get() + 1; }", "x + y", "none"),
+        ("void f(at::Tensor x) { x.fill_(INT64_MAX); }", "x.fill_()", "decision"),
+        ("void f() { at::full({2}, std::numeric_limits<int64_t>::max(), at::kLong); }", "torch::full", "decision"),
+        ("void f(at::Tensor x) { at::zeros({1}, x.options().layout(at::kStrided)); }", "torch::zeros", "decision"),
+        ("A::~A() { C10_CUDA_CHECK_WARN(g()); }", "C10_CUDA_CHECK_WARN", "decision"),
+        ('void f(std::vector<int64_t> x) { TORCH_CHECK(false, "a", x); }', "x", "decision"),
+        ('void f(at::Tensor x) { AT_ERROR("a", x.device()); }', "x.device()", "decision"),
+        ("void f(at::ScalarType x) { isIntegralType(x, false); }", "at::isIntegralType", "none"),
     ],
 )
 def test_it_names(code, what, how, tmp_path, capsys):
@@ -534,6 +554,32 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "aoti_torch_get_current_cuda_stream(device, &stream)); return static_cast<cudaStream_t>(stream); }(1)) {};",
         ),
         ("std::min(4, at::get_num_threads());", "std::min(4, static_cast<int>(torch::stable::get_num_threads()));"),
+        (
+            "at::narrow(x, 0, 0, 1); at::zero_(x);",
+            "[&](torch::stable::Tensor self_) { return torch::stable::narrow(self_, 0, 0, 1); }(x); "
+            "torch::stable::fill_(x, 0);",
+        ),
+        (
+            "auto f = [=] { y.copy_(x); }, g = [&] { y.copy_(x); };",
+            "auto f = [=] { [&](torch::stable::Tensor self_) { return torch::stable::copy_(self_, x); }(y); }, "
+            "g = [&] { torch::stable::copy_(y, x); };",
+        ),
+        (
+            "struct A { at::Tensor z; void f() const { z.copy_(z); } };",
+            "struct A { torch::stable::Tensor z; void f() const { [&](torch::stable::Tensor self_) { "
+            "return torch::stable::copy_(self_, z); }(z); } };",
+        ),
+        ("y.data_ptr<const at::Half>();", "y.const_data_ptr<torch::headeronly::Half>();"),
+        (
+            "if (a) for (;;) TORCH_CHECK_EQ(a, b); else f();",
+            "if (a) for (;;) { STD_TORCH_CHECK((a) == (b)); } else f();",
+        ),
+        (
+            "std::vector<at::Tensor> *v = &w, a[2]; (*v)[0]; a[0][1]; (*v)[0][1]; (&y)->zero_();",
+            "std::vector<torch::stable::Tensor> *v = &w, a[2]; (*v)[0]; a[0][1]; "
+            "torch::stable::select((*v)[0], 0, 1); torch::stable::fill_(*(&y), 0);",
+        ),
+        ("using namespace at;\nauto r = randint(3, {1});", "auto r = at::randint(3, {1});"),
     ],
 )
 def test_it_writes(before, after, tmp_path, capsys):

@@ -30,7 +30,10 @@ SCHEMA = re.compile(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|
 CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
 CHANGING = re.compile(r"\b(move|swap|tie)$")  # functions after which their arguments may have another value
 USING = re.compile(rb"\busing\s+(\w+)\s*=\s*$")
-CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
+CHECK = re.compile(r"^\w*(CHECK|ASSERT|ERROR)\w*$")
+LARGE = re.compile(  # an integer that no double has: torch::stable::full and fill_ take a double
+    r"\b(U?INT64|U?LL?ONG)_MAX\b|\d{16}|numeric_limits<(?! *(float|double|int|u?int(8|16|32)_t) *>)[^()]*>::max\b"
+)
 DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)$")
 OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
 FLOAT = re.compile(r"-?\d*\.")
@@ -47,7 +50,8 @@ class Calls(Types):
         is_macro = function.type == "identifier" and self.is_macro(name)
         is_check = CHECK.search(name) is not None
         for word in inner[is_macro:] if is_check and (is_macro or name in self.project.macros) else ():
-            if self.type_of(word) in UNPRINTABLE | {"options"} | ({"Tensor"} if is_macro else set()):
+            of = self.type_of(word)
+            if of in UNPRINTABLE or of == "options" or (is_macro and (of == "Tensor" or of.endswith("[]"))):
                 self.tell(node, self.text(word), ("operator", "message"))
         self.done |= {word.id for i, word in enumerate(inner) if (name, i) in self.project.pasted}
         registers, before = ".impl(" in self.project.macros.get(name, ""), len(self.findings)
@@ -88,7 +92,7 @@ class Calls(Types):
     def is_of_tensors(self, name: str, inner: list[Node]) -> bool:
         """Tell from the types of the arguments whether a function without a prefix is torch's."""
         types = {self.type_of(x) for x in inner}
-        if types & {"device", "device type", "dtype", "options"}:
+        if types & {"device", "device type", "dtype", "options", "ScalarType"}:
             return not name.isupper() and not any((kind, name) in ROWS for kind in ("std", "c"))
         return (name in ATEN or ("name", name) in ROWS) and bool(types & {"Tensor", "Tensor[]"})
 
@@ -160,7 +164,7 @@ class Calls(Types):
         ((_, name, template, _),) = self.words(field)
         what = f"x.{name}()"
         count = None if "options" in map(self.type_of, inner) else len(inner)
-        plain = this.type == "identifier" and not self.variable(self.text(this)).constant
+        plain = this.type == "identifier" and not self.may_be_constant(node, self.text(this))
         kind = "method" if plain or ("const method", name) not in ROWS else "const method"
         names = [*(f"{name}<{self.text(x)}>" for x in template), name]  # such as item<int>
         row = table.find([(kind, x) for x in names], count, len(template), self.target)
@@ -168,11 +172,11 @@ class Calls(Types):
         if row and row.how == "mechanical":
             to = row.to
             if "mutable_data_ptr<$T1>" in to:  # of a const type, or initialises a const pointer
-                text = re.sub(r"\s*\bconst\b\s*", "", self.text(template[0]))
-                is_const = text != self.text(template[0])
+                is_const = re.search(r"\bconst\b", self.text(template[0])) is not None
+                template = [*template, part(template[0], "type")] if is_const else template
                 before = self.source.data[max(node.start_byte - 200, 0) : node.start_byte]
                 if is_const or (name in ("data_ptr", "data") and CONST_POINTER.search(before)):
-                    to = to.replace("mutable_data_ptr<$T1>", f"const_data_ptr<{text if is_const else '$T1'}>")
+                    to = to.replace("mutable_data_ptr<$T1>", f"const_data_ptr<$T{len(template) if is_const else 1}>")
             if field.type == "dependent_name":  # x.template data_ptr<T>()
                 to = re.sub(r"(\$self\.)(\w+<)", r"\1template \2", to)
             if field.prev_sibling is not None and field.prev_sibling.type == "->":
@@ -183,6 +187,11 @@ class Calls(Types):
         elif f"torch::stable::Tensor::{name}" not in NAMES:
             self.tell(field, what, self.without("method", ("at", name)))
 
+    def may_be_constant(self, node: Node, name: str) -> bool:
+        """Tell whether a variable may be const: a method may be, and a lambda's copies are."""
+        lambdas = [self.text(part(up, "captures")) for up in above(node) if up.type == "lambda_expression"]
+        return self.variable(name) is UNKNOWN or self.variable(name).constant or not {*lambdas} <= {"[&]", "[]"}
+
     def of_types(self, name: str, inner: Sequence[Node], call: Node = EMPTY) -> Row | None:
         """Return the row for an argument or a place in the code that the usual replacement does not fit, else None."""
         around = call.parent or EMPTY
@@ -190,6 +199,7 @@ class Calls(Types):
             around = next((up for up in above(call) if part(up, "declarator") is not EMPTY), EMPTY)
         is_dispatch = "DISPATCH" in self.text(part(around.parent or EMPTY, "function"))
         kinds = [f"with {of}" for x in inner for of in (self.type_of(x), x.type)]
+        kinds += ["with large"] * any(LARGE.search(self.text(x)) for x in inner)
         kinds += ["in dispatch" if is_dispatch else f"in {part(around, 'declarator').type}"]
         return next((ROWS[kind, name][0] for kind in kinds if (kind, name) in ROWS), None)
 
@@ -219,8 +229,9 @@ class Calls(Types):
         self.done |= {argument.id for argument in rest}
 
     def makes_integers(self, name: str, inner: list[Node], options: Options) -> bool:
-        """Tell whether full(size, 1) takes its dtype from the 1, which may not be a floating-point number."""
-        return name == "full" and not (options.keys() & {"dtype", "options"} or FLOAT.match(self.text(inner[1])))
+        """Tell whether full(size, 1) takes its dtype from the 1, or takes an integer that is too large for a double."""
+        value, known = "".join(map(self.text, inner[1:2])), options.keys() & {"dtype", "options"}
+        return name == "full" and (LARGE.search(value) is not None or not (known or FLOAT.match(value)))
 
     def read_options(self, node: Node) -> Options | None:
         """Return the parts of a TensorOptions, or None if it has other parts or its value is unknown."""
@@ -249,7 +260,8 @@ class Calls(Types):
             return None
         if name in ("dtype", "device"):
             return options | {name: inner}
-        is_default = this is not EMPTY and self.text(inner[0]).endswith(DEFAULTS.get(name, "?"))
+        is_own = name == "layout" and "options" in options  # the tensor may be sparse
+        is_default = this is not EMPTY and self.text(inner[0]).endswith(DEFAULTS.get(name, "?")) and not is_own
         return options if is_default else None
 
     def value_of(self, name: str) -> Node | None:

@@ -17,6 +17,7 @@ from ._table import ATEN, NAMES, ROWS, Row
 
 MACRO = re.compile(r"(AT|ATEN|C10D?|CAFFE2?|PYBIND11|THC?|THO|(STD_)?TORCH|STD_CUDA)_(DE(CLAR|FIN)E_\w+|[A-Z0-9_]+)$")
 GLOBAL = re.compile(r"THC?[A-Z][a-z]|\w+PackedParamsBase$")  # such as THFloatBlas_gemm, which are in no namespace
+FACTORY = re.compile("rand(n|int|perm)$|arange$|linspace$|logspace$|eye$")  # torch's functions without tensors
 END_OF_LINE = re.compile(rb"(?:\(\))?[ \t]*(?://.*)?\r?\n")
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
 
@@ -175,7 +176,7 @@ class Names(Findings):
         # The longest part of the name that a table has: at::ScalarType in at::ScalarType::Float.
         elif not any(self.replace_name(node, words, full, count, call, inner) for count in range(len(full), 1, -1)):
             self.tell(node, whole, self.without("name", full))
-            if "::".join(full[1:]) not in ATEN or words[0].text in self.using_names:
+            if "::".join(full[1:]) not in ATEN or words[0].text in self.using_names or FACTORY.match(full[-1]):
                 self.qualify(words, full)  # otherwise floor(x) may mean the C library's
         self.walk(*(x for word in words for x in word.template))
 
@@ -293,8 +294,9 @@ class Names(Findings):
             if row.how != "mechanical" and END_OF_LINE.match(self.source.data, whole.end_byte):
                 self.findings[-1].end_line += 1  # the macro ends a statement, so an error may be at what follows
         statement = call.parent or EMPTY
-        around, (start, end) = statement.parent or EMPTY, statement.byte_range
-        is_before_else = around.type == "if_statement" and part(around, "alternative") is not EMPTY
+        start, end = statement.byte_range
+        around = itertools.takewhile(lambda up: up.type not in ("compound_statement", "else_clause"), above(statement))
+        is_before_else = any(up.type == "if_statement" and part(up, "alternative") is not EMPTY for up in around)
         if row and row.to.startswith("STD_TORCH_CHECK") and is_before_else:
             # This macro is an if, to which the else would belong.
             self.edits += [(start, start, [b"{ "]), (end, end, [b" }"])]
