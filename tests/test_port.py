@@ -336,6 +336,8 @@ def found(tmp_path, capsys, *options, **files):
         ("A::~A() { C10_CUDA_CHECK_WARN(g()); }", "C10_CUDA_CHECK_WARN", "decision"),
         ('void f(std::vector<int64_t> x) { TORCH_CHECK(false, "a", x); }', "x", "decision"),
         ('void f(at::Tensor x) { AT_ERROR("a", x.device()); }', "x.device()", "decision"),
+        ('#define C(x) TORCH_CHECK(x.dim() == 1, "a", (x).sizes())', "(x).sizes()", "decision"),
+        ("template <class T> void f(T& x) { std::cout << x.device() << 1; }", "<< x.device()", "none"),
         ("void f(at::ScalarType x) { isIntegralType(x, false); }", "at::isIntegralType", "none"),
     ],
 )

@@ -50,7 +50,7 @@ class Calls(Types):
         is_macro = function.type == "identifier" and self.is_macro(name)
         is_check = CHECK.search(name) is not None
         for word in inner[is_macro:] if is_check and (is_macro or name in self.project.macros) else ():
-            of = self.type_of(word)
+            of = self.printed(word)
             if of in UNPRINTABLE or of == "options" or (is_macro and (of == "Tensor" or of.endswith("[]"))):
                 self.tell(node, self.text(word), ("operator", "message"))
         self.done |= {word.id for i, word in enumerate(inner) if (name, i) in self.project.pasted}
@@ -68,6 +68,10 @@ class Calls(Types):
         self.walk(arguments)
         if registers and (bad := self.unsolved(before)):  # compilers may report it in the macro
             self.newly_broken[f"in {name}"] = bad.where
+
+    def printed(self, node: Node) -> str:
+        """Return the type of what is printed: in a macro or a template, x.sizes() is a tensor's."""
+        return self.type_of(node) or WORDS["Tensor"].get(self.text(part(part(node, "function"), "field")), "")
 
     def read_function(self, node: Node, function: Node, inner: list[Node]) -> None:
         """Replace a call of torch's function: with its arguments if the table's code uses them, else only the name."""
@@ -376,7 +380,7 @@ class Calls(Types):
         if symbol in OPERATORS and ("Tensor" in types or ("Tensor[]" in types and symbol != "<<")):
             self.tell(operator, f"{symbol}x" if right is EMPTY else f"x {symbol} y", ("operator", "+"))
             self.newly_broken |= {"operator<<": self.findings[-1].where} if symbol == "<<" else {}
-        elif symbol == "<<" and UNPRINTABLE & types:
+        elif symbol == "<<" and self.printed(right) in UNPRINTABLE:
             self.tell(operator, f"<< {self.text(right)}", ("operator", "<<"))
         self.children(node)
 
