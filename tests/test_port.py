@@ -338,6 +338,8 @@ def found(tmp_path, capsys, *options, **files):
         ('void f(at::Tensor x) { AT_ERROR("a", x.device()); }', "x.device()", "decision"),
         ('#define C(x) TORCH_CHECK(x.dim() == 1, "a", (x).sizes())', "(x).sizes()", "decision"),
         ("template <class T> void f(T& x) { std::cout << x.device() << 1; }", "<< x.device()", "none"),
+        ("void f(std::vector<at::Tensor*> x) { *x[0] + 1; }", "x + y", "none"),
+        ("void f(std::array<std::array<at::Tensor, 2>, 2> x) { x[0][0] + 1; }", "x + y", "none"),
         ("void f(at::ScalarType x) { isIntegralType(x, false); }", "at::isIntegralType", "none"),
     ],
 )
@@ -577,6 +579,10 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "if (a) for (;;) { STD_TORCH_CHECK((a) == (b)); } else f();",
         ),
         (
+            "std::vector<at::Tensor*> v; for (auto* z : v) z->zero_();",
+            "std::vector<torch::stable::Tensor*> v; for (auto* z : v) torch::stable::fill_(*z, 0);",
+        ),
+        (
             "std::vector<at::Tensor> *v = &w, a[2]; (*v)[0]; a[0][1]; (*v)[0][1]; (&y)->zero_();",
             "std::vector<torch::stable::Tensor> *v = &w, a[2]; (*v)[0]; a[0][1]; "
             "torch::stable::select((*v)[0], 0, 1); torch::stable::fill_(*(&y), 0);",
@@ -799,6 +805,12 @@ def test_a_field_has_the_type_that_the_nearest_file_says(tmp_path, capsys):
     assert (2, "x.to()", "mechanical") in found(tmp_path, capsys, c_DOT_cpp=code, **files)[0]
 
 
+def test_what_a_function_of_a_header_returns_is_known(tmp_path, capsys):
+    files = {"b_DOT_h": "inline auto g(at::Tensor x) { return x.t(); }\n"}
+    code = '#include "b.h"\nvoid f(at::Tensor x) { auto y = g(x); y + 1; }\n'
+    assert (2, "x + y", "none") in found(tmp_path, capsys, a_DOT_cpp=code, **files)[0]
+
+
 def test_a_type_of_the_extension_is_not_torchs_in_other_files(tmp_path, capsys):
     head = "namespace a { enum DeviceType { B }; struct C { DeviceType g(); }; }\n"
     code = '#include "a.h"\nvoid f(std::ostream& s, a::C* c) { s << c->g(); }\n'
@@ -909,6 +921,13 @@ def test_includes_are_added_before_the_code_that_needs_them(before, code, tmp_pa
     assert includes == [before.count("\n") - before.count("//")]
     assert lines.index("torch::stable::Tensor f();") > includes[0]
     assert text.rfind("\ufeff") == before.rfind("\ufeff")
+
+
+def test_an_include_of_the_extensions_own_header_in_a_folder_named_as_torchs_stays(tmp_path):
+    (tmp_path / "c10/mine").mkdir(parents=True)
+    (tmp_path / "c10/mine/a.h").write_text("#pragma once\n")
+    port(tmp_path, "--write", "--force", a_DOT_cpp="#include <c10/mine/a.h>\n#include <c10/core/Device.h>\n")
+    assert (tmp_path / "a.cpp").read_text() == "#include <c10/mine/a.h>\n"
 
 
 def test_an_attribute_gets_its_header(tmp_path):

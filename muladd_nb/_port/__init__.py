@@ -39,9 +39,10 @@ class Port:
         project = Project(path for path in files if path.suffix.lower() in SUFFIXES)
         broken = {source: dict[str, str]() for source in project.sources}
         readers = dict[Source, Reader]()
+        order = sorted(project.sources, key=lambda source: len(project.visible[source]))  # what is included comes first
         for _ in range(4):  # each round finds lines that follow from those of the round before
             before = broken.copy()
-            for source in project.sources:
+            for source in order:
                 around = sorted(project.around[source], key=lambda file: file.path)
                 seen = {name: where for file in around for name, where in before[file].items()}
                 if source in readers and readers[source].broken == seen:

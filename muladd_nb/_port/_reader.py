@@ -162,8 +162,8 @@ class Reader(Calls):
     def on_return_statement(self, node: Node) -> None:
         self.children(node)
         function = next((up for up in above(node) if up.type in ("lambda_expression", "function_definition")), EMPTY)
-        of = self.project.returned.get(function.id) or "".join(map(self.type_of, node.named_children[:1]))
-        self.project.returned[function.id] = of
+        if (of := "".join(map(self.type_of, node.named_children[:1]))) not in ("", "other"):
+            self.project.returned.setdefault(function.id, of)
 
     def on_lambda_capture_initializer(self, node: Node) -> None:
         self.walk(part(node, "right"))
@@ -197,6 +197,8 @@ class Reader(Calls):
         """Record the types of the variables of a loop."""
         of, right = part(node, "type"), self.type_of(part(node, "right"))
         element = right.removeprefix("Dict") if right.startswith("Dict") else self.part_of(right, "[]", "")
+        if part(node, "declarator").type == "pointer_declarator":  # auto*
+            element = element.removesuffix("?")
         self.forget(*below(node))
         bad = self.walk(of)
         self.done.add(of.id)
@@ -320,7 +322,8 @@ class Reader(Calls):
         plain = [node for node, _ in includes if {up.type for up in self.source.above(node)} <= tops]
         newline = "\r\n" if b"\r\n" in data else "\n"
         mine = {x for node, x in includes if node in plain or f"<{x}".startswith(OPTIONAL)}
-        torch = [(node, x) for node, x in includes if HEADER.match(x) and not x.startswith(STABLE)]
+        others = [(node, x) for node, x in includes if not self.project.included[x]]  # c10/mine.h is the extension's
+        torch = [(node, x) for node, x in others if HEADER.match(x) and not x.startswith(STABLE)]
         for node, name in includes:
             self.is_too_new(name, node)
         files = self.project.around[self.source]

@@ -145,8 +145,10 @@ class Types(Names):
         around = [self.type_of_type(x) for word in words[:-1] for x in word.template]
         if "Tensor" in around:
             return "Tensor?" if name.endswith("iterator") else ""  # of std::vector<Tensor>::iterator
-        inner = [self.type_of_type(x) for x in words[-1].template]
+        inner = [self.type_of_cast(x) for x in words[-1].template]
         form = WORDS["template"].get(name, "(Tensor, ...)")
+        if form in ("Tensor[]", "Tensor?") and "Tensor" in (first := next(iter(inner), "")):  # an array of arrays
+            return form.replace("Tensor", first)
         inner = inner[: 99 if form in ("({})", "(Tensor, ...)") else 2 if "Dict" in form else 1]
         if "Tensor" in inner or (inner and "{}" in form and not {"", "other"} & set(inner)):
             return form.format(", ".join(x or "other" for x in inner))
