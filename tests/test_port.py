@@ -328,6 +328,7 @@ def found(tmp_path, capsys, *options, **files):
         ("void f(void* x) { auto* y = static_cast<at::Tensor*>(x); *y + 1; }", "x + y", "none"),
         ("void f(void* x) { auto* y = (at::Tensor*)x; *y + 1; }", "x + y", "none"),
         ("void f() { auto* y = new at::Tensor(); y->cumsum(0); *y + 1; }", "x + y", "none"),
+        ("void f() { auto* y = new std::vector<at::Tensor>(); (*y)[0] + 1; }", "x + y", "none"),
         ("void f(std::list<at::Tensor> x) { for (auto& y : x) y + 1; }", "x + y", "none"),
         ("void f(std::reference_wrapper<at::Tensor> x) { x.get() + 1; }", "x + y", "none"),
         ("void f(at::Tensor x) { x.fill_(INT64_MAX); }", "x.fill_()", "decision"),
@@ -340,6 +341,7 @@ def found(tmp_path, capsys, *options, **files):
         ("template <class T> void f(T& x) { std::cout << x.device() << 1; }", "<< x.device()", "none"),
         ("void f(std::vector<at::Tensor*> x) { *x[0] + 1; }", "x + y", "none"),
         ("void f(std::array<std::array<at::Tensor, 2>, 2> x) { x[0][0] + 1; }", "x + y", "none"),
+        ("void f() { try { g(); } catch (python_error& e) {} }", "python_error", "none"),
         ("void f(at::ScalarType x) { isIntegralType(x, false); }", "at::isIntegralType", "none"),
     ],
 )

@@ -16,7 +16,7 @@ from ._source import EMPTY, ROOTS, Node, Path, above, part
 from ._table import ATEN, NAMES, ROWS, Row
 
 MACRO = re.compile(r"(AT|ATEN|C10D?|CAFFE2?|PYBIND11|THC?|THO|(STD_)?TORCH|STD_CUDA)_(DE(CLAR|FIN)E_\w+|[A-Z0-9_]+)$")
-GLOBAL = re.compile(r"THC?[A-Z][a-z]|\w+PackedParamsBase$")  # such as THFloatBlas_gemm, which are in no namespace
+GLOBAL = re.compile(r"THC?[A-Z][a-z]|\w+PackedParamsBase$|python_error$")  # they are in no namespace
 FACTORY = re.compile("rand(n|int|perm)$|arange$|linspace$|logspace$|eye$")  # torch's functions without tensors
 END_OF_LINE = re.compile(rb"(?:\(\))?[ \t]*(?://.*)?\r?\n")
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")

@@ -61,7 +61,7 @@ class Types(Names):
             case "cast_expression":
                 return self.type_of_cast(part(node, "type"))
             case "new_expression":
-                return "Tensor?" if self.type_of_type(part(node, "type")) == "Tensor" else "other"
+                return f"{of}?" if "Tensor" in (of := self.type_of_type(part(node, "type"))) else "other"
             case kind:
                 return "other" if kind.endswith("_literal") or kind in LITERALS else ""
 
