@@ -342,6 +342,7 @@ def found(tmp_path, capsys, *options, **files):
         ("void f(std::vector<at::Tensor*> x) { *x[0] + 1; }", "x + y", "none"),
         ("void f(std::array<std::array<at::Tensor, 2>, 2> x) { x[0][0] + 1; }", "x + y", "none"),
         ("void f() { try { g(); } catch (python_error& e) {} }", "python_error", "none"),
+        ('std::tuple<at::Tensor&, int> g();\nTORCH_LIBRARY(a, m) { m.impl("g", &g); }', "&g", "decision"),
         ("void f(at::ScalarType x) { isIntegralType(x, false); }", "at::isIntegralType", "none"),
     ],
 )
