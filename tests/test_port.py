@@ -343,6 +343,12 @@ def found(tmp_path, capsys, *options, **files):
         ("void f(std::array<std::array<at::Tensor, 2>, 2> x) { x[0][0] + 1; }", "x + y", "none"),
         ("void f() { try { g(); } catch (python_error& e) {} }", "python_error", "none"),
         ('std::tuple<at::Tensor&, int> g();\nTORCH_LIBRARY(a, m) { m.impl("g", &g); }', "&g", "decision"),
+        (
+            "int* f(int* x) {\nHANDLE_TH_ERRORS\nSTD_TORCH_CHECK(g(x), 2);\nauto i = 1; }\n"
+            "void h(torch::stable::Tensor x) { STD_TORCH_CHECK(1, x.sizes()); }",
+            "x.sizes()",
+            "decision",
+        ),
         ("void f(at::ScalarType x) { isIntegralType(x, false); }", "at::isIntegralType", "none"),
     ],
 )

@@ -336,8 +336,8 @@ class Calls(Types):
         for source, node in self.project.named["function", re.sub(r".*\(|[&\s)]", "", text).split("::")[-1]]:
             parameters = part(innermost(part(node, "declarator"))[1], "parameters").named_children
             types = [self.in_file(source, x).type_of_type(part(x, "type")) for x in parameters]
-            returns_one = "&" in source.text(part(node, "type")) or part(node, "declarator").type == "reference_declarator"
-            if "sizes" in types or returns_one:
+            is_reference = part(node, "declarator").type == "reference_declarator"
+            if "sizes" in types or is_reference or "&" in source.text(part(node, "type")):
                 self.tell(function, text, ("library", "boxed"))
                 break
 

@@ -268,7 +268,7 @@ class Names(Findings):
 
     def is_macro(self, name: str) -> bool:
         """Tell whether a name is one of torch's macros."""
-        known, is_torchs = ("macro", name) in ROWS, bool(MACRO.match(name))
+        known, is_torchs = ("macro", name) in ROWS or name in NAMES, bool(MACRO.match(name))
         is_mine = name in self.project.macros or self.project.named["variable", name]
         # An extension may define one of torch's macros itself, for a torch that does not have it yet.
         return known and is_torchs if is_mine else known or is_torchs
