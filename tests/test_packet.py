@@ -124,3 +124,9 @@ def test_a_kernel_of_ones_own_has_lists_and_arguments_that_are_passed_by_name():
         form.check_beside("x", x, "beside", [x, x.double()], (torch.float32, torch.float64))
         with pytest.raises(RuntimeError, match=r"^reduced: beside\[1\] must be float32, got float64"):
             form.check_beside("x", x, "beside", [x, x.double()], (torch.float32,))
+        jagged = torch.nested.nested_tensor([x[0], x[1, :1]], layout=torch.jagged)
+        for y, argument in ((jagged, "x"), (x, r"beside\[0\]")):
+            with pytest.raises(
+                RuntimeError, match=rf"^reduced: .* takes no nested tensor; call it on {argument}\.values"
+            ):
+                ops.reduced(y, [2.0], beside=[jagged])

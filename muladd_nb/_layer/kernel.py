@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from . import autocast, contract, derivative, functional, lowering, mutation, negative, packet, unsupported
+from . import autocast, contract, derivative, functional, lowering, mutation, negative, nested, packet, unsupported
 from . import torch_private as private
 from ._library import check_is_first
 from .operator import Elementwise, Form, complete
@@ -26,7 +26,7 @@ from .vmap import implement_rule, without_batch
 
 _KINDS = {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]", "Optional[float]": "float"}
 _TENSORS = ("Tensor", "Tensor?", "Tensor[]")
-_SUBSYSTEMS = (autocast, unsupported, lowering, mutation, negative, functional)
+_SUBSYSTEMS = (autocast, unsupported, nested, lowering, mutation, negative, functional)
 
 
 def product(*factors: Any) -> Any:

@@ -1,4 +1,7 @@
-"""Jagged nested tensors: an element-wise operator computes with their values, which are packed in one tensor."""
+"""Jagged nested tensors: an element-wise operator computes with their values, which are packed in one tensor.
+
+Other operators refuse them.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def register(form: Form) -> None:
         return of_results if isinstance(result, tuple) else of_results[0]
 
     refuse = private.JAGGED.refusal(form.name)
-    if refuse or form.of_row:
+    if refuse or form.of_row or form.kind == "kernel":
 
         def refuse_nested(*args: Any, **kwargs: Any) -> None:
             unsupported.check(form, args, kwargs)
@@ -59,7 +62,7 @@ def register(form: Form) -> None:
             given = named(form.op, args, kwargs)
             nested = next(name for name, x in given.items() if isinstance(x, Tensor) and x.is_nested)
             instead = f"call it on {nested}.values()"
-            raise RuntimeError(f"{form.name}: an operator over rows takes no nested tensor; {instead}")
+            raise RuntimeError(f"{form.name}: an operator that is not element-wise takes no nested tensor; {instead}")
 
         implement(form.op, refuse_nested, "AutogradNestedTensor")
     else:
