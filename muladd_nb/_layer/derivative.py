@@ -17,6 +17,7 @@ from .operator import as_tuple, named
 from .recording import Rule, checked_arguments, no_gradient, refuse_gradients, register
 
 _SAVED = object()  # stands for a tensor that autograd keeps
+_MOST_OPTIONS = 1000  # whose answer is kept: an int may have another value in each call
 
 
 class _Kept(NamedTuple):
@@ -186,7 +187,7 @@ def derivative(
 
     instead = "have the formula read it" if formula else "have vjp return one"
     read_by_formula = [arguments.index(x) for x in reads]
-    have_gradient = set()  # the indices of arguments that have a derivative, as far as we know, each with the options
+    have_gradient = set[Any]()  # the indices of arguments that have a derivative, each with the options of a call
 
     def check_tangent(place: int, inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
         # jvp may ignore the tangent of an argument that has no derivative. vjp returns None for it, so we ask vjp,
@@ -200,6 +201,8 @@ def derivative(
                     gradients = gradients_of(needs, save(needs, inputs, results), *map(torch.zeros_like, results))
             if gradients[place] is None:
                 raise no_gradient(name(op), arguments[place], instead)
+            if len(have_gradient) == _MOST_OPTIONS:
+                have_gradient.clear()
             have_gradient.add(options)
 
     rule = Rule(

@@ -43,7 +43,7 @@ def _caller(packet: Any, forms: Sequence[Form]) -> Callable[..., Any]:
     """Return a function in C that tries the fast path, and calls ``call`` if it cannot."""
     first, by_torch = forms[0], partial(OpOverloadPacket.__call__, packet)
     names = private.argument_names(first.op)
-    positional = [x.name for x in private.arguments(first.op) if not x.kwarg_only]
+    positional = private.positional_names(first.op)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         given = dict(zip(positional, args, strict=False)) | kwargs

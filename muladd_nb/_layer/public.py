@@ -109,7 +109,10 @@ def _made(
     most = sum(x.kind is not x.KEYWORD_ONLY for x in parameters)  # so many arguments may be given by position
     presets = {x.name: x.default for x in parameters if x.default is not x.empty}
     returning = [x for x in forms if x.kind in ("functional", "kernel") and (not has_out or "out" in presets)]
-    plain = tuple((x.op, tuple(x.kinds), _positional(x.op), tuple(x.numbers), tuple(x.required)) for x in returning)
+    plain = tuple(
+        (x.op, tuple(x.kinds), tuple(private.positional_names(x.op)), tuple(x.numbers), tuple(x.required))
+        for x in returning
+    )
     defaults = [
         {x.name: x.default_value for x in private.arguments(form.op) if x.has_default_value()} for form in returning
     ]
@@ -135,11 +138,12 @@ def _made(
                 is_plain = all(_is_plain(passed[x]) for x in numbers if x in passed)
                 if is_plain and all(isinstance(passed[x], Tensor) for x in tensors):
                     # By position where possible, because the policy of a checkpoint gets these arguments as they are.
-                    count = 0
-                    while count < positional and op_names[count] in passed:
-                        count += 1
-                    by_place = [passed[x] for x in op_names[:count]]
-                    return op(*by_place, **{x: passed[x] for x in op_names[count:] if x in passed})
+                    by_place = []
+                    for x in positional:
+                        if x not in passed:
+                            break
+                        by_place.append(passed.pop(x))
+                    return op(*by_place, **passed)
         return otherwise(*(given[x] if x in given else presets[x] for x in names))
 
     @wraps(declared)
@@ -148,11 +152,6 @@ def _made(
 
     made: Any = public_function
     return made
-
-
-def _positional(op: Any) -> int:
-    """Return how many arguments of an operator may be given by position."""
-    return sum(not x.kwarg_only for x in private.arguments(op))
 
 
 def _caller_of_kernel(kernel: Kernel, declared: Callable[..., Any]) -> Callable[..., Any]:

@@ -474,6 +474,11 @@ def argument_names(op: Any) -> list[str]:
     return [argument.name for argument in arguments(op)]
 
 
+def positional_names(op: Any) -> list[str]:
+    """Return the names of the arguments that may be given by position."""
+    return [argument.name for argument in arguments(op) if not argument.kwarg_only]
+
+
 def _schema_of_fx(op: Any) -> Any:
     from torch.fx.operator_schemas import get_signature_for_torch_op
 

@@ -66,7 +66,7 @@ def _row(kind: str, what: str, args: str, how: str, to: str, source: str) -> Row
 
 ROWS: dict[tuple[str, str], list[Row]] = {}
 for _line in _read("replacements.csv"):
-    for _what in _line["what"].split():  # the line of a header has all its names
+    for _what in _line["what"].split():  # a line has all names that are replaced alike
         ROWS.setdefault((_line["kind"], _what), []).append(_row(**_line | {"what": _what}))
 for _name, _line in NAMES.items():  # types and constants that have the same name in the stable ABI
     if (match := re.match("torch::(?:headeronly|stable)::(.*)", _name)) and "stable/ops.h" not in _line["header"]:

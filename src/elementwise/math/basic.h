@@ -108,9 +108,9 @@ ELEMENTWISE_MATH C rsqrt(C x) {
   return math::choose(error == error, std::fma(y / 2, error, y), y);
 }
 
-// ---- The same functions of dual numbers: their derivatives. At kinks these are torch's. That of abs at 0 is 0; those
-// of min and max of equal arguments are one half for each; that of clamp at a bound is 1 (as in torch before 2.15), and
-// 0 for NaN; those of functions that round to an integer are 0.
+// ---- The same functions of dual numbers, which compute their derivatives. At kinks we take torch's: 0 for abs at 0,
+// one half for each of two equal arguments of min and max, 1 for clamp at a bound (as torch did before 2.15), 0 for
+// clamp of NaN, and 0 for functions that round to an integer.
 
 namespace math {
 
