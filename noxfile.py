@@ -12,7 +12,6 @@ import re
 import shutil
 import sys
 import xml.etree.ElementTree as ET
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -496,14 +495,20 @@ def cuda(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """Run everything that needs a GPU and write docs/gpu/report.md; without one, run the rest and list what is left."""
     session.install("meson", "ninja", "nvidia-cuda-sanitizer-api", ".[test,bench]")
-    digests = _run_tests_of_kernels(session, _set_up_kernels(session), [])
-    session.log(f"the CPU and the CUDA kernels, on the host:\n{digests}")
+    _run_tests_of_kernels(session, _set_up_kernels(session), [])
     session.run("python", "tools/gpu.py", *session.posargs)
 
 
 @nox.session(tags=["quick", "gate"])
+def kernels(session: nox.Session) -> None:
+    """Test the kernels alone: those for the CPU, and those for CUDA compiled for the CPU."""
+    session.install("meson", "ninja")
+    _run_tests_of_kernels(session, _set_up_kernels(session, *FOR_THIS_MACHINE), [])
+
+
+@nox.session(tags=["quick", "gate"])
 def aarch64(session: nox.Session) -> None:
-    """Test the CPU kernels under QEMU, and compare their bits with this machine's; with -- wheel, test the wheel.
+    """Test the CPU kernels of aarch64 under QEMU; with -- wheel, test the wheel.
 
     The wheel takes six minutes, Debian 12's packages and torch's wheel for aarch64, and renews docs/matrix.csv.
     """
@@ -514,16 +519,12 @@ def aarch64(session: nox.Session) -> None:
         _test_aarch64_wheel(session)
         return
     session.install("meson", "ninja")
-    here = _run_tests_of_kernels(session, _set_up_kernels(session), [])
-    there = _run_tests_of_kernels(session, _set_up_kernels(session, "--cross-file=tests/kernels/aarch64.ini"))
-    if here != there:
-        session.error(f"the bits differ, here\n{here}\nand on aarch64\n{there}")
-    session.log(f"the same bits:\n{here}")
+    _run_tests_of_kernels(session, _set_up_kernels(session, "--cross-file=tests/kernels/aarch64.ini"))
 
 
 @nox.session(tags=["quick", "gate"])
 def clang(session: nox.Session) -> None:
-    """Compile the package with clang; test its contract, or files after --, and that kernels return GCC's bits."""
+    """Compile the package with clang; test its contract, or files after --, and the bits of its kernels."""
     if shutil.which("clang++") is None:
         session.error("clang++ is missing: apt-get install clang")
     session.install(*PROJECT["build-system"]["requires"], *PROJECT["project"]["optional-dependencies"]["test"])
@@ -710,15 +711,9 @@ def _build_and_test_kernels(session: nox.Session, *options: str) -> Path:
 NOT_SLOW = ["--no-suite=slow"] if QUICK else []
 
 
-def _run_tests_of_kernels(session: nox.Session, folder: Path, chosen: Sequence[str] = NOT_SLOW) -> str:
-    """Run tests of kernels, and return the digests of the results."""
+def _run_tests_of_kernels(session: nox.Session, folder: Path, chosen: Sequence[str] = NOT_SLOW) -> None:
     patience = "--timeout-multiplier=20"  # for sanitizers, emulators and busy machines
     session.run("meson", "test", "-C", folder, "--print-errorlogs", patience, *chosen)
-    digests = re.findall(r"^\w+ +\w+ +[0-9a-f]{16}$", (folder / "meson-logs/testlog.txt").read_text(), re.MULTILINE)
-    kernels = Counter(digest.rsplit(maxsplit=1)[0] for digest in digests)
-    if len(set(digests)) != len(kernels) or len({*kernels.values()}) != 1:  # each program prints one for each kernel
-        session.error("the instruction sets of this machine do not give the same bits:\n" + "\n".join(digests))
-    return "\n".join(sorted(set(digests)))
 
 
 @nox.session(venv_backend="none")

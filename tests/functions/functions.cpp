@@ -10,14 +10,12 @@
 //   meson test -C BUILD --test-args=tanh 'functions*'
 //
 // If the instruction set cannot run here, the status is 77, "skipped".
-#include <cinttypes>
 #include <cstdio>
-#include <fstream>
 #include <iterator>
-#include <map>
 #include <stdexcept>
 #include <string>
 
+#include "digests.h"
 #include "elementwise/cpu/machine.h"
 #include "reference.h"
 #include "sample.h"
@@ -95,31 +93,19 @@ struct Arguments {
 template <class T>
 constexpr const char* kType = std::is_same_v<T, float> ? "float" : "double";
 
-// FNV-1a. All NaNs count as the same.
+// All NaNs count as the same.
 template <class T>
-std::string digest(const std::vector<T>& results) {
-  uint64_t value = 0xcbf29ce484222325;
-  for (const T result : results) {
-    const uint64_t of = bits(result == result ? result : std::numeric_limits<T>::quiet_NaN());
-    for (unsigned i = 0; i < 8 * sizeof(T); i += 8) value = (value ^ (of >> i & 0xff)) * 0x100000001b3;
-  }
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016" PRIx64, value);
-  return text;
+digests::Digest digest(const std::vector<T>& results) {
+  digests::Digest digest;
+  for (const T x : results) digest.add(bits(x == x ? x : std::numeric_limits<T>::quiet_NaN()), sizeof(T));
+  return digest;
 }
 
 template <class T>
-int wrong_bits(const Loops* loops, const std::map<std::string, std::string>* recorded) {
+int wrong_bits(const Loops* loops, const digests::Record& record) {
   return sum_over_functions([&](int k) {
     const std::vector<T> results = Arguments<T>(kFunctions<T>[k]).results(loops[k].of<T>());
-    const std::string name = std::string(kFunctions<T>[k].name) + " " + kType<T>, got = digest(results);
-    if (!recorded) {
-      std::printf("%s %s\n", name.c_str(), got.c_str());
-      return 0;
-    }
-    if (recorded->contains(name) && recorded->at(name) == got) return 0;
-    std::printf("%s: the bits are not those recorded, %s\n", name.c_str(), got.c_str());
-    return 1;
+    return record.differs(std::string(kFunctions<T>[k].name) + " " + kType<T>, digest(results));
   });
 }
 
@@ -196,10 +182,8 @@ int main(int count, char** values) {
     return 77;
   }
   if (what == "values") return wrong_values<float>(loops) + wrong_values<double>(loops) > 0;
-  if (what == "record") return wrong_bits<float>(loops, nullptr) + wrong_bits<double>(loops, nullptr) > 0;
-  if (count < 3) return std::fprintf(stderr, "usage: %s bits|cuda DIGESTS or values or record\n", values[0]), 2;
-  std::ifstream file(values[2]);
-  std::map<std::string, std::string> recorded;
-  for (std::string name, type, digest; file >> name >> type >> digest;) recorded[name + " " + type] = digest;
-  return wrong_bits<float>(loops, &recorded) + wrong_bits<double>(loops, &recorded) > 0;
+  if (what != "record" && count < 3)
+    return std::fprintf(stderr, "usage: %s bits|cuda DIGESTS or values or record\n", values[0]), 2;
+  const digests::Record record(what == "record" ? nullptr : values[2]);
+  return wrong_bits<float>(loops, record) + wrong_bits<double>(loops, record) > 0;
 }

@@ -1,7 +1,11 @@
 // Tests the kernels alone, on the CPU or, compiled with elementwise/tests/host.h, as CUDA kernels. It compares all
-// memory of the results with that of a plain loop over the elements, in many layouts, as a whole and in parts. It
-// prints a digest of the bits of each kernel's results, which is the same on every machine. MULADD_NB_SIMD names the
-// instruction set; the default is the best one. If this machine cannot run it, the status is 77, "skipped".
+// memory of the results with that of a plain loop over the elements, in many layouts, as a whole and in parts.
+//
+//   kernels DIGESTS   also compares the bits of each kernel's results with the recorded ones
+//   kernels           prints new digests, for digests.txt, after you changed kernels.h or this file
+//
+// MULADD_NB_SIMD names the instruction set; the default is the best one. If this machine cannot run it, the status is
+// 77, "skipped".
 #include "kernels.h"
 
 #include <algorithm>
@@ -14,6 +18,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "digests.h"
 #include "elementwise/bound_functor.h"
 #include "elementwise/contract.h"
 #include "elementwise/cpu/launch.h"
@@ -25,6 +30,7 @@
 namespace {
 
 using namespace elementwise;
+using digests::Digest;
 
 int failures = 0, cases = 0;
 std::mt19937_64 random_bits;
@@ -151,13 +157,6 @@ void unify_nans(std::vector<unsigned char>& memory) {
     }
 }
 
-struct Digest {
-  uint64_t value = 0xcbf29ce484222325; // FNV-1a
-  void add(const std::vector<unsigned char>& bytes) {
-    for (const unsigned char byte : bytes) value = (value ^ byte) * 0x100000001b3;
-  }
-};
-
 // ---- One case
 
 struct Layout {
@@ -266,7 +265,7 @@ void run(
   const auto compare = [&]<class V>(V, size_t k) {
     unify_nans<V>(memory[k]);
     unify_nans<V>(expected[k]);
-    digest.add(memory[k]);
+    for (const unsigned char byte : memory[k]) digest.add(byte, 1);
     if (memory[k] == expected[k] || failures++) return; // reports only the first failure
     std::fprintf(
         stderr, "kernel %zu, dtype %d, result %zu: other bytes in %s\n", place, kOrdinal<T>, k,
@@ -276,7 +275,7 @@ void run(
 }
 
 template <class Kernel, class T>
-void run_all(size_t place) {
+void run_all(size_t place, const digests::Record& record) {
   constexpr int kOperands = Kernel::kResults + Kernel::kInputs;
   std::vector<std::vector<int64_t>> sizes;
   for (int i = 0; i < 12; i++)
@@ -304,16 +303,14 @@ void run_all(size_t place) {
         typename Kernel::template Inputs<T>{}, std::make_index_sequence<Kernel::kResults>{},
         std::make_index_sequence<Kernel::kInputs>{});
   }
-  std::printf(
-      "%-8s %3zu %016llx\n", contract::dtype_name(kOrdinal<T>).c_str(), place,
-      static_cast<unsigned long long>(digest.value));
+  failures += record.differs(std::to_string(place) + " " + contract::dtype_name(kOrdinal<T>), digest);
 }
 
 template <class... Kernel>
-void run_kernels(List<Kernel...>) {
+void run_kernels(const digests::Record& record, List<Kernel...>) {
   size_t place = 0;
   const auto of_one = [&]<class One>(One) {
-    [&]<class... T>(List<T...>) { (run_all<One, T>(place), ...); }(typename One::Dtypes{});
+    [&]<class... T>(List<T...>) { (run_all<One, T>(place, record), ...); }(typename One::Dtypes{});
     place++;
   };
   (of_one(Kernel{}), ...);
@@ -321,14 +318,14 @@ void run_kernels(List<Kernel...>) {
 
 } // namespace
 
-int main() {
+int main(int count, char** values) {
   try {
     std::fprintf(stderr, "%s\n", cpu::isa().name);
   } catch (const std::runtime_error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 77;
   }
-  run_kernels(KernelsOf<WithDerivatives<tested::Operators>>{});
+  run_kernels(digests::Record(count > 1 ? values[1] : nullptr), KernelsOf<WithDerivatives<tested::Operators>>{});
   std::fprintf(stderr, "%d cases, %d failed\n", cases, failures);
   return failures > 0;
 }
