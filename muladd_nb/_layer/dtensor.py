@@ -30,9 +30,10 @@ _Sharding = tuple[list[Placement | None], list[Placement | None]]
 def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
     inputs = form.given(args)
     order = private.argument_names(form.op)[: len(args)]  # without arguments that equal their defaults
+    passed_as_tensors = dict.fromkeys(form.numbers if form.tensor_numbers else (), Replicate())
     if form.of_row:
         found = _over_rows(form, complete(form.op, args, numbers))
-        return [(of_results, [of.get(x) for x in order]) for of_results, of in found]
+        return [(of_results, [(passed_as_tensors | of).get(x) for x in order]) for of_results, of in found]
     # We try the inputs' own placements, too: parameters under both FSDP and tensor parallelism have special ones.
     own = [placement for x in inputs.values() for placement in x.placements if not placement.is_partial()]
     shape = torch.broadcast_shapes(*(x.shape for x in inputs.values()))
@@ -49,9 +50,7 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
             ([part] * results, {x: part if x in together else Replicate() for x in inputs})
             for together in form.promises.linear
         ]
-    others = dict.fromkeys(form.numbers, Replicate() if form.tensor_numbers else None)
-    others |= dict.fromkeys([*form.inputs, *form.integers])
-    return [(of_results, [(others | of)[x] for x in order]) for of_results, of in shardings]
+    return [(of_results, [(passed_as_tensors | of).get(x) for x in order]) for of_results, of in shardings]
 
 
 def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement | None], dict[str, Placement]]]:

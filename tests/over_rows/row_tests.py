@@ -646,6 +646,10 @@ def on_each_of_two(rank, store):
     for keepdim in (False, True):  # DTensor caches how a call is sharded
         same(ops.logsumexp(placed(x, Shard(1)), 0, keepdim=keepdim), x.logsumexp(0, keepdim))
 
+    # Compiled programs pass a number that changes as a tensor.
+    eps = torch.tensor(EPS, dtype=torch.float64)
+    same(torch.ops.row_ops.rms_norm.tensor_eps(placed(x, Shard(0)), placed(w, Shard(0)), eps), rms_norm(x, w, EPS))
+
     for sizes in ([9], [4, 9]):
         ours, plain = (ops.layer_norm_stats(y, sizes, y, y, EPS) for y in (placed(x, Replicate()), x))
         for own, expected in zip(ours, plain, strict=True):
