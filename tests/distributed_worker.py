@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import traceback
+from functools import partial
 
 import pytest
 import torch
@@ -17,13 +18,14 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.experimental import local_map
+from torch.distributed.tensor.experimental import local_map, register_sharding
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import muladd_nb
 import muladd_nb.dtensor
 from muladd_nb._layer import dtensor
 from muladd_nb._layer.kernel import Kernel
+from muladd_nb._layer.operator import Elementwise, Form
 
 ops = torch.ops.muladd_nb
 CHECKS = {}
@@ -109,6 +111,21 @@ def a_partial_c_stays_partial_where_that_is_right(mesh):
         # If the product is not partial, each process would add its part of c to the whole product.
         assert any(p.is_partial() for p in result.placements) or not of_a is of_c is partial
         torch.testing.assert_close(result.full_tensor(), a * b + c)
+
+
+@check
+def without_an_optional_tensor_an_operator_may_not_be_linear(mesh):
+    declaration, promises = "affine(Tensor x, Tensor? weight, Tensor? bias)", Elementwise(linear=({"weight", "bias"},))
+    with torch.library._scoped_library("optional", "FRAGMENT") as library:
+        library.define(f"{declaration} -> Tensor")
+        op = torch.ops.optional.affine.default
+        library.impl("affine", lambda x, weight, bias: x + bias, "CompositeExplicitAutograd")
+        form = Form(declaration, "functional", op, (torch.float32,), promises)
+        register_sharding(op)(partial(dtensor._shardings, form))
+        x, bias = (torch.randn(SHAPE, device=mesh.device_type) for _ in range(2))
+        whole, part = [Replicate()] * mesh.ndim, [Partial()] * mesh.ndim
+        result = op(distribute(x, mesh, whole), None, distribute(bias, mesh, part))
+        torch.testing.assert_close(result.full_tensor(), x + bias)
 
 
 @check

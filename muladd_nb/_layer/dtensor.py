@@ -49,6 +49,7 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
         shardings += [
             ([part] * results, {x: part if x in together else Replicate() for x in inputs})
             for together in form.promises.linear
+            if together <= inputs.keys()  # with an absent tensor it may not be linear in the others
         ]
     return [(of_results, [(passed_as_tensors | of).get(x) for x in order]) for of_results, of in shardings]
 
