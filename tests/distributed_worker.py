@@ -179,6 +179,9 @@ def what_is_broadcast_is_placed_by_the_result(mesh):
             muladd_nb.mymuladd(leaves[0], sharded_row, leaves[2], out=out)
         assert list(out.placements) == of_x
         torch.testing.assert_close(out.full_tensor(), expected)
+        scalar = torch.tensor(0.5, device=mesh.device_type)  # a plain tensor, which torch's operators accept, too
+        muladd_nb.mymuladd(out, sharded_row, scalar, out=out)
+        torch.testing.assert_close(out.full_tensor(), expected * row + 0.5)
 
 
 @check

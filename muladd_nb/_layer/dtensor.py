@@ -112,6 +112,8 @@ def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwa
     tensors = targets | form.given(args)
     for x_name, x in tensors.items():
         if not isinstance(x, DTensor):
+            if x_name not in targets and x.dim() == 0:
+                continue  # as torch does, we take it as replicated
             names = contract.listed("and", dict.fromkeys([*form.inputs, *targets]))
             raise RuntimeError(
                 f"{form.name}: {names} must all be DTensors, but {x_name} is a plain tensor; "
@@ -130,9 +132,10 @@ def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwa
     placements = (_beside_rows if form.of_row else _beside)(form, args, targets)
     local = [x.to_local() if isinstance(x, DTensor) else x for x in args]
     for x_name, x in form.given(args).items():
-        if x_name not in targets:
-            x = x.detach()  # torch 2.10 cannot redistribute a tensor that requires grad from here, below autograd
-            local[form.inputs[x_name]] = x.redistribute(placements=placements[x_name]).to_local()
+        if x_name not in targets and isinstance(x, DTensor):
+            # torch 2.10 cannot redistribute a tensor that requires grad from here, below autograd.
+            detached: Any = x.detach()
+            local[form.inputs[x_name]] = detached.redistribute(placements=placements[x_name]).to_local()
     if form.kind == "out":
         form.op(*local, **(kwargs | {"out": out.to_local()}))
         return out
