@@ -130,6 +130,8 @@ def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwa
             "redistribute it first"
         )
     placements = (_beside_rows if form.of_row else _beside)(form, args, targets)
+    if out.device_mesh.get_coordinate() is None:  # this process is not in the mesh, and its shards have the shape [0]
+        return out if form.kind == "out" else None
     local = [x.to_local() if isinstance(x, DTensor) else x for x in args]
     for x_name, x in form.given(args).items():
         if x_name not in targets and isinstance(x, DTensor):

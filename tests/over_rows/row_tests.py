@@ -668,6 +668,9 @@ def on_each_of_two(rank, store):
         if y.dim() == 2:
             with pytest.raises(RuntimeError, match="out must be replicated, or sharded along a dim"):
                 write(placed(y, Shard(1)))
+    of_one = dist.device_mesh.DeviceMesh("cpu", [0])  # the other process calls the operator, too, and computes nothing
+    there, out = (torch.distributed.tensor.ones(4, 9, device_mesh=of_one) for _ in range(2))
+    assert ops.softmax(there, 1, out=out) is out
     for placement in (Replicate(), Shard(0)):
         a, b = placed(x, placement), placed(x + 1, placement)
         ops.fused_add_rms_norm(a, b, placed(w, Shard(0)), EPS)
