@@ -67,7 +67,7 @@ class Elementwise:
         By default ``"cast"``, and ``"float32"`` for an operator over rows.
     linear
         Sets of tensors in which the operator is linear while the others are constant. The DTensors of one set may be
-        partial sums together, in a call that passes all of them.
+        partial sums together, in a call that passes all of them. Operators over rows ignore it.
     """
 
     formula: Callable[..., Any] | None = None
