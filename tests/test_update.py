@@ -159,3 +159,22 @@ def test_where_one_file_cannot_be_written_all_are_as_they_were(project, capsys, 
 
     monkeypatch.setattr(_write, "_move", broken)
     assert "cannot be written: No space left on device" in refused(capsys)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 7])
+@pytest.mark.parametrize("command", [["update"], ["add", POPCOUNT], ["remove", "softclip"]], ids=lambda x: x[0])
+def test_where_it_is_interrupted_all_files_are_as_they_were(project, monkeypatch, command, at):
+    if command == ["update"]:
+        make_older(project)
+    before, move, moved = contents(), _write._move, []
+
+    def interrupted(path, to):
+        moved.append(path)
+        move(path, to)
+        if len(moved) == at + 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(_write, "_move", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        main(command)
+    assert contents() == before

@@ -54,8 +54,9 @@ def create(
         format_written(temporary, own)
         temporary.rename(folder)
     except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         raise ValueError(f"{folder} cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
 

@@ -30,37 +30,36 @@ def replace(folder: Path, files: Mapping[str, str | None], *, formatted: bool = 
     """Write files into a project, replacing existing ones, and remove those whose text is None.
 
     A file keeps its mode, and the line ends that most of its lines have. If it is a symbolic link, its target is
-    replaced. Raise ``ValueError``, and leave the folder as it was, if a file cannot be written.
+    replaced. Raise ``ValueError`` if a file cannot be written. After any exception the folder is as it was.
     """
     temporary = folder / f".muladd-nb-{os.getpid()}"
     place = {name: (folder / name).resolve() if text is not None else folder / name for name, text in files.items()}
     there = [name for name in files if os.path.lexists(place[name])]
-    kept: list[str] = []  # old files that were moved to `temporary`
-    new: list[str] = []
+    texts = {name: text for name, text in files.items() if text is not None}
     try:
-        texts = {name: text for name, text in files.items() if text is not None}
         write({name: _with_ends_of(folder / name, text) for name, text in texts.items()}, temporary / "new")
         if formatted:
             format_written(temporary / "new", texts, folder)
-        for name in there:
-            if files[name] is not None:
-                shutil.copymode(place[name], temporary / "new" / name)
-            _move(place[name], temporary / "old" / name)
-            kept.append(name)
         for name, text in files.items():
+            if name in there:
+                if text is not None:
+                    shutil.copymode(place[name], temporary / "new" / name)
+                _move(place[name], temporary / "old" / name)
             if text is not None:
                 _move(temporary / "new" / name, place[name])
-                new.append(name)
-    except OSError as error:
-        for name in new:
-            place[name].unlink()
-        for name in kept:
-            _move(temporary / "old" / name, place[name])
-        raise ValueError(f"{folder} cannot be written: {error.strerror}") from None
-    finally:
+    except BaseException as error:  # also Ctrl-C: the author's files are in `temporary`
+        for name in files:
+            if os.path.lexists(temporary / "old" / name):
+                _move(temporary / "old" / name, place[name])
+            elif name not in there and os.path.lexists(place[name]):
+                place[name].unlink()
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise ValueError(f"{folder} cannot be written: {error.strerror}") from None
+        raise
+    shutil.rmtree(temporary, ignore_errors=True)
     # Folders that became empty are removed, too.
-    for parent in sorted({parent for name in files.keys() - new for parent in Path(name).parents}, reverse=True):
+    for parent in sorted({parent for name in files.keys() - texts for parent in Path(name).parents}, reverse=True):
         if parent != Path() and not any((folder / parent).iterdir()):
             (folder / parent).rmdir()
 
