@@ -140,6 +140,8 @@ def test_a_newer_layer_and_a_broken_record_are_refused(project, capsys):
         assert "has the layer of muladd_nb 99.0, which is newer" in refused(capsys, *command)
     Path(RECORD).write_text(record.replace("  src", " src"))
     assert f"{RECORD} is not as 'muladd-nb' wrote it" in refused(capsys)
+    Path(RECORD).write_bytes(b"\xff" + record.encode())
+    assert f"{RECORD} is not as 'muladd-nb' wrote it" in refused(capsys)
     Path(RECORD).write_text(record)
     Path("src/operators.h").unlink()
     assert "this folder is no project" in refused(capsys)

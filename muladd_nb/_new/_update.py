@@ -55,7 +55,7 @@ def _record(folder: Path) -> Record | None:
     """Return the record of the copies in a project, or None if it is missing."""
     if not (folder / RECORD).is_file():
         return None
-    found = record((folder / RECORD).read_text("utf-8"))
+    found = record((folder / RECORD).read_text("utf-8", "replace"))
     if _numbers(found.version) > _numbers(_build_info.VERSION):
         raise ValueError(
             f"this project has the layer of muladd_nb {found.version}, which is newer than this one, "
