@@ -19,20 +19,21 @@ def remove(files: Files, name: str, package: str) -> set[str]:
     """
     python = f"python/{package}"
     operator, stem = name.removesuffix("_out"), name.strip("_")
-    declared, kernels = in_table(files, package), _items(files, f"{python}/_operators.py", "KERNELS")
+    declared, kernels = in_table(files, package), [*map(_value, _items(files, f"{python}/_operators.py", "KERNELS"))]
+    functions = re.findall(r"^def (\w+)\(", files[f"{python}/ops.py"], re.MULTILINE)
     own = {operator, name, f"{operator}_out"} if operator in declared or name in declared else {name}
     gone: set[str] = set()
     if own & {*declared}:
         _remove_entry(files, own)
         _drop(files, f"{python}/_operators.py", "TABLE", lambda key: _called(key) in own)
-    elif stem in map(_value, kernels) and re.search(rf"^def {name}\(", files[f"{python}/ops.py"], re.MULTILINE):
+    elif stem in kernels and name in functions:
         gone = {f"src/{stem}.h", f"src/{stem}.cpp", f"src/{stem}.cu", f"{python}/_{stem}.py"}
         _drop(files, f"{python}/_operators.py", "KERNELS", lambda item: _value(item) == stem)
         for ending in ("cpp", "cu"):
             files["meson.build"] = files["meson.build"].replace(f"\n  'src/{stem}.{ending}',", "")
         files["meson.build"] = files["meson.build"].replace("files(\n)", "files()")
     else:
-        there = ", ".join(sorted({*declared, *map(_value, kernels)})) or "none"
+        there = ", ".join(sorted({*declared, *(x for x in functions if x.strip("_") in kernels)})) or "none"
         raise ValueError(f"there is no operator {name} in this project; there are {there}")
     _drop(files, f"{python}/ops.py", "__all__", lambda item: _value(item) in own)
     _remove_functions(files, f"{python}/ops.py", own)
