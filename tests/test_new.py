@@ -827,6 +827,7 @@ SCHEMAS = {
     "f(Tensor x, int n=True) -> Tensor": "the default of n must be of its type, int, got True",
     "f(Tensor x, bool n=2) -> Tensor": "the default of n must be of its type, bool, got 2",
     "f(Tensor x, float n=None) -> Tensor": "the default of n must be of its type, float, got None",
+    "f(Tensor x, Tensor y=None) -> Tensor": "the default of y must be of its type, Tensor, got None; write Tensor?",
     "f(Tensor x, Generator? g) -> Tensor": "take a seed, an int",
     "f(Tensor x, Tensor?[] xs) -> Tensor": "xs must be a tensor, an optional tensor or a list of tensors",
     "f(Tensor x, double[] xs) -> Tensor": "write float",
@@ -1014,6 +1015,19 @@ def test_a_file_that_is_not_utf8_is_named(new, capsys):
     Path("src/functors.h").write_bytes(b"// caf\xe9\n" + Path("src/functors.h").read_bytes())
     for command in (["add", OTHERS[0]], ["remove", "softclip"]):
         assert refused(command, capsys).startswith("src/functors.h is not UTF-8 (byte 6): save it as UTF-8")
+
+
+def test_a_python_file_may_begin_with_a_byte_order_mark(new):
+    new(SOFTCLIP)
+    for path in map(Path, ("python/zoo_ops/_operators.py", "python/zoo_ops/ops.py", "tests/operators.py")):
+        path.write_text(path.read_text(), encoding="utf-8-sig")
+    assert main(["add", OTHERS[0]]) == 0
+    assert main(["remove", "softclip"]) == 0
+
+
+def test_a_schema_may_have_several_lines(new):
+    new("f(Tensor x,\n  float y=1.5,\n  *, int n=2)\n  -> Tensor")
+    assert '"f(Tensor x, float y=1.5, *, int n=2)"' in Path("src/operators.h").read_text()
 
 
 def test_a_default_that_is_text_keeps_it(folder):

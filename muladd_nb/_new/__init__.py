@@ -141,7 +141,7 @@ def _own_files(folder: Path, package: str) -> dict[str, str]:
 
 def _text_of(folder: Path, name: str) -> str:
     try:
-        return (folder / name).read_text("utf-8")
+        return (folder / name).read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is not UTF-8 (byte {error.start}): save it as UTF-8; nothing is changed") from None
 

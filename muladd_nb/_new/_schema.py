@@ -157,6 +157,7 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
         raise ValueError(f"{text!r} is no schema: it must be of ASCII letters")
     from . import _torch_names
 
+    text = re.sub(rf"{_QUOTED}|\s+", lambda found: found[1] or " ", text.strip())  # a default keeps its spaces
     if named := re.match(r"\s*([\w-]*-[\w-]*)\s*\(", text):
         check_identifier("operator", named[1])
     typed = re.search(rf"[(,]\s*({'|'.join(_CALLED)})\?? (\w+)\s*=", text)  # torch's parser rejects their defaults
@@ -198,11 +199,11 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
         if x.kwarg_only and x.name in _PARAMETERS_OF_TORCH:
             raise refuse(f"torch cannot pass {x.name} by name: put it before the *, or choose another name")
         if x.has_default_value() and not _fits(x.default_value, str(x.real_type)):
-            raise refuse(f"the default of {x.name} must be of its type, {x.real_type}, got {x.default_value!r}")
+            cure = "; write Tensor?" * (str(x.real_type) == "Tensor")
+            raise refuse(f"the default of {x.name} must be of its type, {x.real_type}, got {x.default_value!r}{cure}")
     updates = any(x.alias_info for x in parsed.arguments)
     if parsed.name.endswith("_") and not updates:  # torch would return a DTensor argument as the result
         raise refuse("to torch a name that ends in _ says that arguments are updated; choose another name")
-    text = re.sub(rf"{_QUOTED}|\s+", lambda found: found[1] or " ", text.strip())  # a default keeps its spaces
     if kernel:
         return _read_kernel(parsed, text, refuse)
     arguments = list(parsed.arguments)
@@ -236,7 +237,7 @@ def _fits(default: Any, type_: str) -> bool:
     """Return whether an argument of this type can have this default. torch's parser checks this only for lists."""
     type_, marks = re.subn(r"^Optional\[(.*)\]$", r"\1", type_)
     types = {"int": int, "float": float, "bool": bool, "str": str}
-    return (marks and default is None) or type(default) is types.get(type_, type(default))
+    return marks > 0 if default is None else type(default) is types.get(type_, type(default))
 
 
 # The type to write in a schema, for types that authors write by mistake.
