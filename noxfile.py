@@ -211,6 +211,8 @@ def wheel(session: nox.Session) -> None:
     session.run("twine", "check", "--strict", sdist)
     (repaired,) = Path("dist").glob("*.whl")
     session.run("src/elementwise/tools/audit_wheel", repaired, external=True)
+    if repaired.stat().st_size >= 3_800_000:
+        session.error(f"{repaired} has 3.8 MB or more")
 
 
 @nox.session(requires=["wheel"], venv_backend="none")
