@@ -66,6 +66,9 @@ def softclip(tmp_path_factory):
         patch.chdir(folder / "my_ops")
         assert main(["add", "--kernel", KERNEL]) == 0
         edit(folder / "my_ops", "row_logsumexp")
+        page = ROOT / "docs/without_python.md"
+        with Path("meson.build").open("a") as build:
+            print(*re.findall("^shared_library.*$", page.read_text(), re.MULTILINE), file=build)
     install(folder / "my_ops", folder / "site")
     return folder / "my_ops", folder / "site"
 
@@ -479,6 +482,16 @@ def test_its_tools_make_a_wheel_for_every_python_and_torch(folder):
     run("src/elementwise/tools/audit_wheel", repaired.relative_to(project), cwd=project)
 
 
+def test_a_wheel_may_be_as_large_as_pypi_accepts(tmp_path):
+    wheel = tmp_path / "my_ops-0.1.0-cp310-abi3-manylinux_2_34_x86_64.whl"
+    for size, is_refused in ((99_000_000, False), (100_000_000, True)):
+        with wheel.open("wb") as file:
+            file.truncate(size)
+        command = ["bash", ROOT / "src/elementwise/tools/audit_wheel", wheel]
+        said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+        assert ("MB or more" in said) == is_refused, said
+
+
 # update_ multiplies by this, so its result shows whether these arguments arrived. REFERENCE is the same in Python.
 WEIGHT = """k_ * (device.is_cpu() + 2 * (layout == torch::headeronly::Layout::Strided) +
                    4 * (value_ == torch::headeronly::MemoryFormat::Contiguous) + 8 * (fs == std::vector{1.5, 0.5}) +
@@ -593,13 +606,16 @@ PYTHON = "import sys, torch; sys.path.insert(0, {!r}); "
 @pytest.mark.slow
 def test_two_copies_in_one_process_are_one(softclip, tmp_path):
     _, site = softclip
-    copy = shutil.copy(site / "my_ops" / MODULE, tmp_path)
-    for code in (
-        f"import my_ops; torch.ops.load_library({copy!r}); ",
-        f"torch.ops.load_library({copy!r}); import my_ops; ",
-    ):
-        works = "print(my_ops.__version__, my_ops.softclip(torch.ones(1), 1.0).item())"
-        assert run(sys.executable, "-c", PYTHON.format(str(site)) + code + works, cwd=tmp_path) == "0.1.0 0.5\n"
+    (library,) = (site / "my_ops").glob("libmy_ops.*")
+    assert b"PyExc_" not in library.read_bytes()
+    for name in (MODULE, library.name):
+        copy = shutil.copy(site / "my_ops" / name, tmp_path)
+        for code in (
+            f"import my_ops; torch.ops.load_library({copy!r}); ",
+            f"torch.ops.load_library({copy!r}); torch.ops.my_ops.row_logsumexp(torch.ones(2, 2)); import my_ops; ",
+        ):
+            works = "print(my_ops.__version__, my_ops.softclip(torch.ones(1), 1.0).item())"
+            assert run(sys.executable, "-c", PYTHON.format(str(site)) + code + works, cwd=tmp_path) == "0.1.0 0.5\n"
 
 
 @pytest.mark.slow
