@@ -51,6 +51,12 @@ def matrix():
     return [(torch, python) for torch, pythons in cells for python in pythons.split()]
 
 
+def test_the_layers_headers_are_found_only_between_quotes():
+    """With -I, the header of a kernel that an author calls ``string`` hides C's ``<string.h>``."""
+    for path in (ROOT / "src/elementwise").rglob("meson.build"):
+        assert not re.search(r"^\s*include_directories:", path.read_text(), re.MULTILINE), path
+
+
 def test_one_version_everywhere():
     version = only(r"^  version: '(.+?)'", "meson.build")
     assert re.fullmatch(r"\d+\.\d+\.\d+", version)
