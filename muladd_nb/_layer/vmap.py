@@ -68,7 +68,9 @@ def _over_rows(form: Form) -> Callable[..., Any]:
         # batch.
         count = rows.count_reduced(form, args)
         rank = max(dims, count + 1)
-        expands = form.gradients_of or {*of.values()} == {None}  # in the second case, only out is batched
+        # A gradient has the shape of its tensor in each sample, and so has the gradient of a tangent. In the last case
+        # only out is batched.
+        expands = form.gradients_of or form.role == ("tangent",) or {*of.values()} == {None}
         moved = list(args)
         for name, x in given.items():
             dim, place = of[name], form.inputs[name]

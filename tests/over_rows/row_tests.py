@@ -145,6 +145,18 @@ def test_gradients_in_a_batch(case, device):
         return torch.vmap(gradient, (1, *[None] * len(others)))(torch.stack([x, x / 2, 2 * x], 1), *others)
 
     case.close(*map(of_batch, functions), "the gradients of a batch", rtol=tolerance, atol=tolerance)
+    if case.orders == 1:
+        return
+
+    def of_batch_of_tangents(f):
+        def squares(x):
+            tangents = torch.vmap(lambda v: torch.func.jvp(lambda x: f(x, *others), (x,), (v,))[1])
+            return sum(y.square().sum() for y in tangents(torch.stack([x, x.cos()])))
+
+        return torch.func.grad(squares)(x)
+
+    what = "the gradients of a batch of tangents"
+    case.close(*map(of_batch_of_tangents, functions), what, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
