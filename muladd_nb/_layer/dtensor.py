@@ -24,38 +24,43 @@ from .kernel import Kernel
 from .operator import Form, complete
 
 # The placements of the results and of the arguments, along one dimension of the mesh.
-_Sharding = tuple[list[Placement | None], list[Placement | None]]
+_Sharding = tuple[list[Placement], list[Placement | None]]
+# The same, with the names of the arguments.
+_ByName = tuple[list[Placement], dict[str, Placement]]
 
 
 def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
-    inputs = form.given(args)
     order = private.argument_names(form.op)[: len(args)]  # without arguments that equal their defaults
-    passed_as_tensors = dict.fromkeys(form.numbers if form.tensor_numbers else (), Replicate())
-    if form.of_row:
-        found = _over_rows(form, complete(form.op, args, numbers))
-        return [(of_results, [(passed_as_tensors | of).get(x) for x in order]) for of_results, of in found]
-    # We try the inputs' own placements, too: parameters under both FSDP and tensor parallelism have special ones.
-    own = [placement for x in inputs.values() for placement in x.placements if not placement.is_partial()]
+    passed_as_tensors: dict[str, Placement] = dict.fromkeys(form.numbers if form.tensor_numbers else (), Replicate())
+    found = _found(form, complete(form.op, args, numbers), {})
+    return [(of_results, [(passed_as_tensors | of).get(x) for x in order]) for of_results, of in found]
+
+
+def _found(form: Form, args: Sequence[Any], targets: dict[str, Any]) -> Iterator[_ByName]:
+    """Yield the placements of the results, and those of the tensors that are read, which go together."""
+    return _over_rows(form, args) if form.of_row else _elementwise(form, args, targets)
+
+
+def _elementwise(form: Form, args: Sequence[Any], targets: dict[str, Any]) -> Iterator[_ByName]:
+    inputs = form.given(args)
+    # We try the tensors' own placements, too: parameters under both FSDP and tensor parallelism have special ones.
+    placed = [placement for x in (inputs | targets).values() for placement in getattr(x, "placements", ())]
+    own = [placement for placement in placed if not placement.is_partial()]
     shape = torch.broadcast_shapes(*(x.shape for x in inputs.values()))
-    alike = dict.fromkeys([Replicate(), *(Shard(dim) for dim in range(len(shape))), *own])
-    shardings: list[tuple[list[Placement | None], dict[str, Placement | None]]] = []
-    results = len(form.of_results)
-    for placement in alike:
-        placed = {name: _placement_of(x.shape, placement, shape) for name, x in inputs.items()}
-        if None not in placed.values():
-            of_results = _of_gradients(form, args, placed, placement) if form.gradients_of else [placement] * results
-            shardings.append((of_results, placed))
+    results = len(targets) or len(form.of_results)
+    for placement in dict.fromkeys([Replicate(), *(Shard(dim) for dim in range(len(shape))), *own]):
+        of_inputs: dict[str, Any] = {name: _placement_of(x.shape, placement, shape) for name, x in inputs.items()}
+        if None not in of_inputs.values():
+            gradients = form.gradients_of
+            yield _of_gradients(form, args, of_inputs, placement) if gradients else [placement] * results, of_inputs
     for part in (Partial("sum"), Partial("avg")):
-        shardings += [
-            ([part] * results, {x: part if x in together else Replicate() for x in inputs})
-            for together in form.promises.linear
-            if together <= inputs.keys()  # with an absent tensor it may not be linear in the others
-        ]
-    return [(of_results, [(passed_as_tensors | of).get(x) for x in order]) for of_results, of in shardings]
+        for together in form.promises.linear:
+            if together <= inputs.keys():  # with an absent tensor it may not be linear in the others
+                yield [part] * results, {x: part if x in together else Replicate() for x in inputs}
 
 
-def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement | None], dict[str, Placement]]]:
-    """Yield how an operator over rows may be sharded: the placements of its results, and those of its tensors.
+def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[_ByName]:
+    """Yield how an operator over rows may be sharded.
 
     It is never sharded along a reduced dimension, nor along the one that ``row.index()`` counts: the index would begin
     at 0 in each shard.
@@ -72,8 +77,10 @@ def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement
             shifts = lacks and sharded is not None and sharded > reduced.start and placement.is_shard()
             return Shard(placement.dim - 1) if shifts else placement
 
-        inputs = {x: without_reduced(of_row[x], _placement_of(own, whole, shape)) for x, own in shapes.items()}
-        results: list[Placement | None]
+        inputs: dict[str, Any] = {
+            x: without_reduced(of_row[x], _placement_of(own, whole, shape)) for x, own in shapes.items()
+        }
+        results: list[Placement]
         if form.gradients_of:
             results = _of_gradients(form, args, inputs, whole)
         else:
@@ -82,9 +89,7 @@ def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement
         yield results, inputs
 
 
-def _of_gradients(
-    form: Form, args: Sequence[Any], inputs: Mapping[str, Any], placement: Placement
-) -> list[Placement | None]:
+def _of_gradients(form: Form, args: Sequence[Any], inputs: Mapping[str, Any], placement: Placement) -> list[Placement]:
     """Return the placements of gradients. If a tensor is replicated, each rank has a partial sum of its gradient."""
     wanted = form.wanted(args)
     part = placement if placement.is_replicate() else Partial("sum")
@@ -129,7 +134,7 @@ def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwa
             f"{form.name}: {name} must be sharded or replicated, got the placements {out.placements}; "
             "redistribute it first"
         )
-    placements = (_beside_rows if form.of_row else _beside)(form, args, targets)
+    placements = _beside(form, args, targets)
     if out.device_mesh.get_coordinate() is None:  # this process is not in the mesh, and its shards have the shape [0]
         return out if form.kind == "out" else None
     local = [x.to_local() if isinstance(x, DTensor) else x for x in args]
@@ -145,39 +150,22 @@ def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwa
     return None
 
 
-def _beside(form: Form, args: Sequence[Any], targets: Mapping[str, DTensor]) -> dict[str, list[Placement]]:
-    """Return the placements of the inputs of an element-wise operator that follow from those of the targets."""
-    (name, out), *others = targets.items()
-    for x_name, x in others:
-        if x.placements != out.placements:
-            raise RuntimeError(
-                f"{form.name}: {x_name} must have the placements of {name}, {out.placements}, got {x.placements}; "
-                "redistribute it first"
-            )
-    placements = {}
-    for x_name, x in form.given(args).items():
-        of_x = [_placement_of(x.shape, placement, out.shape) for placement in out.placements]
-        placements[x_name] = [placement for placement in of_x if placement is not None]
-        if None in of_x:
-            raise RuntimeError(
-                f"{form.name}: {name} must be sharded evenly or replicated where a tensor is broadcast, got the "
-                f"placements {out.placements}; redistribute it first"
-            )
-    return placements
-
-
-def _beside_rows(form: Form, args: Sequence[Any], targets: Mapping[str, DTensor]) -> dict[str, list[Placement]]:
-    """Return the placements of the inputs of an operator over rows that follow from those of the targets."""
-    shardings = [*_over_rows(form, args)]
+def _beside(form: Form, args: Sequence[Any], targets: dict[str, DTensor]) -> dict[str, list[Placement]]:
+    """Return the placements of the inputs that follow from those of the targets."""
+    shardings = [*_found(form, args, targets)]
     beside = []
     for wanted in zip(*(x.placements for x in targets.values()), strict=True):
         found = [inputs for results, inputs in shardings if (*results,) == wanted]
         if not found:
-            names = contract.listed("and", targets)
             counted = ", nor the last of the others, which row.index() counts" if form.asks_for_index else ""
+            sharded = (
+                f"sharded along a dimension that is not reduced{counted}"
+                if form.of_row
+                else "all sharded alike, by Shard where another tensor is broadcast"
+            )
             raise RuntimeError(
-                f"{form.name}: {names} must be replicated, or sharded along a dimension that is not reduced{counted}; "
-                f"got the placements {', '.join(str(x.placements) for x in targets.values())}; redistribute first"
+                f"{form.name}: {contract.listed('and', targets)} must be replicated, or {sharded}; got the placements "
+                f"{', '.join(str(x.placements) for x in targets.values())}; redistribute first"
             )
         beside.append(found[0])
     return {x_name: [inputs[x_name] for inputs in beside] for x_name in form.given(args)}
