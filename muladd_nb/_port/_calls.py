@@ -28,7 +28,12 @@ BOXED = ("pointer_expression", "identifier", "qualified_identifier", "template_f
 STRING = re.compile(r'R"\((.*?)\)"|"((?:[^"\\]|\\.)*)"', re.DOTALL)
 SCHEMA = re.compile(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|[][(), ?])+")
 CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
-CHANGING = re.compile(r"\b(move|swap|tie)$")  # functions after which their arguments may have another value
+LOOPS = ("for_statement", "for_range_loop", "while_statement", "do_statement")
+# Code after which one of the names may have another value. It has the same value after x = x.contiguous().
+CHANGED = (
+    r"(?<!\w)(NAMES)\s*(\+\+|--|[-+*/%&|^]?=(?!=)(?!\s*\1\.contiguous\())"
+    r"|(\+\+|--)\s*(NAMES)(?!\w)|\b(move|swap|tie)\([^;]*(?<!\w)(NAMES)(?!\w)"
+)
 USING = re.compile(rb"\busing\s+(\w+)\s*=\s*$")
 CHECK = re.compile(r"^\w*(CHECK|ASSERT|ERROR)\w*$")
 LARGE = re.compile(  # an integer that no double has: torch::stable::full and fill_ take a double
@@ -44,7 +49,6 @@ class Calls(Types):
     """Rewrites or reports calls and operators."""
 
     def on_call_expression(self, node: Node) -> None:
-        self.forget(node)
         function, arguments = part(node, "function"), part(node, "arguments")
         name, inner = self.text(function), [x for x in arguments.named_children if x.type != "comment"]
         is_macro = function.type == "identifier" and self.is_macro(name)
@@ -241,7 +245,7 @@ class Calls(Types):
         """Return the parts of a TensorOptions, or None if it has other parts or its value is unknown."""
         function, inner = part(node, "function"), part(node, "arguments").named_children
         this, name = part(function, "argument"), self.text(part(function, "field"))
-        if value := self.value_of(self.text(node)):
+        if value := self.value_of(node):
             return self.read_options(value)
         if self.type_of(node) == "dtype":
             return {"dtype": [node]}
@@ -268,29 +272,20 @@ class Calls(Types):
         is_default = this is not EMPTY and self.text(inner[0]).endswith(DEFAULTS.get(name, "?")) and not is_own
         return options if is_default else None
 
-    def value_of(self, name: str) -> Node | None:
-        """Return the initial value of a variable with options, unless a name in it means another variable here."""
-        hidden = set[str]()
+    def value_of(self, node: Node) -> Node | None:
+        """Return the initial value of a variable with options, unless a name in it may have another value here."""
+        name, hidden = self.text(node), set[str]()
         for scope in reversed(self.scopes):
             if name in scope:
-                value = scope[name].options
-                return value if value and hidden.isdisjoint(re.findall(r"\w+", self.text(value))) else None
+                break
             hidden |= scope.keys()
-        return None
-
-    def forget(self, *nodes: Node) -> None:
-        """Rewrite no further uses of options that are, or are made from, a variable that one of the nodes changes."""
-        for node in nodes:
-            names, right = {self.text(part(node, "left")), self.text(part(node, "argument"))}, part(node, "right")
-            if node.type == "call_expression" and CHANGING.search(self.text(part(node, "function"))):
-                names = set(re.findall(r"\w+", self.text(node)))
-            elif node.type not in ("assignment_expression", "update_expression"):
-                continue
-            is_same = any(self.text(right).startswith(f"{name}.contiguous(") for name in names)
-            changed = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, filter(None, names)))})(?!\w)")
-            for other, variable in () if is_same else (item for scope in self.scopes for item in scope.items()):
-                if variable.options and changed.search(f"{other} {self.text(variable.options)}"):
-                    variable.options = None
+        if (value := scope.get(name, UNKNOWN).options) is None:
+            return None
+        names = {name, *re.findall(r"\w+", self.text(value))}
+        loops = (up for up in above(node) if up.type in LOOPS and up.start_byte > value.end_byte)
+        end = max((loop.end_byte for loop in loops), default=node.start_byte)  # a loop comes back to what is before it
+        since = self.source.data[value.end_byte : end].decode("utf-8", "surrogateescape")
+        return None if hidden & names or re.search(CHANGED.replace("NAMES", "|".join(names)), since) else value
 
     def read_library(self, node: Node, kind: str, name: str, inner: list[Node]) -> None:
         """Read m.def(...) and m.impl(...) of a library, or m.def(...) of a pybind11 module."""
@@ -390,7 +385,6 @@ class Calls(Types):
     def on_assignment_expression(self, node: Node) -> None:
         """Find x[i] = y and x.f() = y, and using x = y; in the arguments of a macro."""
         left, before = part(node, "left"), len(self.findings)
-        self.forget(node)
         slices = {"subscript_expression": left, "call_expression": part(left, "function")}
         if self.type_of(part(slices.get(left.type, EMPTY), "argument")) == "Tensor":
             self.tell(left, "x[i] = y", ("operator", "[]="))
@@ -399,10 +393,6 @@ class Calls(Types):
         start, end = max(node.start_byte - 9, 0), part(node, "right").start_byte
         if (alias := USING.search(self.source.data, start, end)) and (bad := self.unsolved(before)):
             self.scopes[-1][alias[1].decode()] = Variable("bad", bad.where)
-
-    def on_update_expression(self, node: Node) -> None:
-        self.forget(node)
-        self.children(node)
 
     def on_subscript_expression(self, node: Node) -> None:
         """Write x[i] of a tensor as a select."""

@@ -12,7 +12,7 @@ import re
 from ._calls import Calls
 from ._findings import OPTIONAL, Finding
 from ._names import Variable
-from ._source import EMPTY, HEADER, ROOTS, Node, above, below, innermost, named, part
+from ._source import EMPTY, HEADER, ROOTS, Node, above, innermost, named, part
 from ._table import NAMES, ROWS, WORDS
 from ._types import PAIR, TUPLE
 
@@ -93,14 +93,7 @@ class Reader(Calls):
         with self.scope():
             self.children(node)
 
-    on_if_statement = on_compound_statement
-
-    def on_for_statement(self, node: Node) -> None:
-        """Walk a loop, in which a variable may change after a use, and be used again."""
-        self.forget(*below(node))
-        self.on_compound_statement(node)
-
-    on_while_statement = on_do_statement = on_for_statement
+    on_if_statement = on_for_statement = on_while_statement = on_do_statement = on_compound_statement
 
     def on_template_declaration(self, node: Node) -> None:
         """Walk a template in a scope with its type parameters: torch may have types with the same names."""
@@ -199,7 +192,6 @@ class Reader(Calls):
         element = right.removeprefix("Dict") if right.startswith("Dict") else self.part_of(right, "[]", "")
         if part(node, "declarator").type == "pointer_declarator":  # auto*
             element = element.removesuffix("?")
-        self.forget(*below(node))
         bad = self.walk(of)
         self.done.add(of.id)
         with self.scope() as variables:
