@@ -18,7 +18,7 @@ from . import _table as table
 from ._findings import Piece, before_dot
 from ._names import UNKNOWN, Variable, Word
 from ._source import EMPTY, ROOTS, Node, above, innermost, part
-from ._table import ATEN, NAMES, ROWS, WORDS, Row
+from ._table import ATEN, NAMES, ROWS, WORDS
 from ._types import Types
 
 Options = dict[str, list[Node]]  # keys: options (a tensor that has them), dtype, device (the arguments of each)
@@ -27,13 +27,13 @@ WIDE = {"int": "int64_t, as the schema's int is", "float": "double, as the schem
 BOXED = ("pointer_expression", "identifier", "qualified_identifier", "template_function")
 STRING = re.compile(r'R"\((.*?)\)"|"((?:[^"\\]|\\.)*)"', re.DOTALL)
 SCHEMA = re.compile(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|[][(), ?])+")
-CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
 LOOPS = ("for_statement", "for_range_loop", "while_statement", "do_statement")
 # Code after which one of the names may have another value. It has the same value after x = x.contiguous().
 CHANGED = (
     r"(?<!\w)(NAMES)\s*(\+\+|--|[-+*/%&|^]?=(?!=)(?!\s*\1\.contiguous\())"
     r"|(\+\+|--)\s*(NAMES)(?!\w)|\b(move|swap|tie)\([^;]*(?<!\w)(NAMES)(?!\w)"
 )
+CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
 USING = re.compile(rb"\busing\s+(\w+)\s*=\s*$")
 CHECK = re.compile(r"^\w*(CHECK|ASSERT|ERROR)\w*$")
 LARGE = re.compile(  # an integer that no double has: torch::stable::full and fill_ take a double
@@ -92,7 +92,7 @@ class Calls(Types):
             self.walk(function)
         elif ("factory", key) in ROWS:
             self.read_factory(node, function, key, inner)
-        elif row := self.of_types(key, inner[1:]):
+        elif row := table.find(self.places(key, inner[1:]), None, 0, self.target):
             self.apply(row, function, "::".join(full))
         elif ("guard", key) not in ROWS or self.read_guard(function, key, inner):
             self.read_name(function, full, node, inner)
@@ -117,7 +117,7 @@ class Calls(Types):
                 self.done |= {part(argument, x).id for x in ("function", "type")}  # parsed as a call, or as a parameter
             if match or of == "device" or self.text(argument).endswith(".device()"):
                 span, to = (match.span(1), b".get_device_index()") if match else (argument.byte_range, b".index()")
-                self.replace(argument, *before_dot(self.source.data[slice(*span)], span), to)
+                self.edits.append((*argument.byte_range, [*before_dot(self.source.data[slice(*span)], span), to]))
             elif of == "device?" or argument.type == "initializer_list":
                 fits = False
         if not fits:
@@ -172,44 +172,41 @@ class Calls(Types):
         ((_, name, template, _),) = self.words(field)
         what = f"x.{name}()"
         count = None if "options" in map(self.type_of, inner) else len(inner)
-        plain = this.type == "identifier" and not self.may_be_constant(node, self.text(this))
-        kind = "method" if plain or ("const method", name) not in ROWS else "const method"
-        names = [*(f"{name}<{self.text(x)}>" for x in template), name]  # such as item<int>
-        row = table.find([(kind, x) for x in names], count, len(template), self.target)
-        row = self.of_types(name, inner, node) or row
-        if row and row.how == "mechanical":
-            to = row.to
-            if "mutable_data_ptr<$T1>" in to:  # of a const type, or initialises a const pointer
-                is_const = re.search(r"\bconst\b", self.text(template[0])) is not None
-                template = [*template, part(template[0], "type")] if is_const else template
-                before = self.source.data[max(node.start_byte - 200, 0) : node.start_byte]
-                if is_const or (name in ("data_ptr", "data") and CONST_POINTER.search(before)):
-                    to = to.replace("mutable_data_ptr<$T1>", f"const_data_ptr<$T{len(template) if is_const else 1}>")
-            if field.type == "dependent_name":  # x.template data_ptr<T>()
-                to = re.sub(r"(\$self\.)(\w+<)", r"\1template \2", to)
-            if field.prev_sibling is not None and field.prev_sibling.type == "->":
-                to = to.replace("$self.", "$self->") if "$self." in to else to.replace("$self", "*$self")
-            row = dataclasses.replace(row, to=to)
-        if row:
-            self.apply(row, node, what, inner=inner, template=template, this=this, at=field)
-        elif f"torch::stable::Tensor::{name}" not in NAMES:
-            self.tell(field, what, self.without("method", ("at", name)))
+        may_be_constant = this.type != "identifier" or self.may_be_constant(node, self.text(this))
+        keys = self.places(name, inner, node) + [("const method", name)] * may_be_constant
+        keys += [("method", f"{name}<{self.text(x)}>") for x in template]  # such as item<int>
+        row = table.find([*keys, ("method", name)], count, len(template), self.target)
+        if row is None:
+            if f"torch::stable::Tensor::{name}" not in NAMES:
+                self.tell(field, what, self.without("method", ("at", name)))
+            return
+        to = row.to
+        if re.search(r"\bconst\b", "".join(map(self.text, template[:1]))):  # x.data_ptr<const T>()
+            template = [*template, part(template[0], "type")]
+            to = re.sub(r"\w+_data_ptr<\$T1>", f"const_data_ptr<$T{len(template)}>", to)
+        if field.type == "dependent_name":  # x.template data_ptr<T>()
+            to = re.sub(r"(\$self\.)(\w+<)", r"\1template \2", to)
+        if field.prev_sibling is not None and field.prev_sibling.type == "->":
+            to = to.replace("$self.", "$self->") if "$self." in to else to.replace("$self", "*$self")
+        self.apply(dataclasses.replace(row, to=to), node, what, inner=inner, template=template, this=this, at=field)
 
     def may_be_constant(self, node: Node, name: str) -> bool:
         """Tell whether a variable may be const: a method may be, and a lambda's copies are."""
         lambdas = [self.text(part(up, "captures")) for up in above(node) if up.type == "lambda_expression"]
         return self.variable(name) is UNKNOWN or self.variable(name).constant or not {*lambdas} <= {"[&]", "[]"}
 
-    def of_types(self, name: str, inner: Sequence[Node], call: Node = EMPTY) -> Row | None:
-        """Return the row for an argument or a place in the code that the usual replacement does not fit, else None."""
+    def places(self, name: str, inner: Sequence[Node], call: Node = EMPTY) -> list[tuple[str, str]]:
+        """Return the keys of rows for arguments and places in the code that the usual replacement does not fit."""
         around = call.parent or EMPTY
         if around.type == "return_statement":
             around = next((up for up in above(call) if part(up, "declarator") is not EMPTY), EMPTY)
         is_dispatch = "DISPATCH" in self.text(part(around.parent or EMPTY, "function"))
+        before = self.source.data[max(call.start_byte - 200, 0) : call.start_byte]
         kinds = [f"with {of}" for x in inner for of in (self.type_of(x), x.type)]
         kinds += ["with large"] * any(LARGE.search(self.text(x)) for x in inner)
         kinds += ["in dispatch" if is_dispatch else f"in {part(around, 'declarator').type}"]
-        return next((ROWS[kind, name][0] for kind in kinds if (kind, name) in ROWS), None)
+        kinds += ["for const pointer"] * (CONST_POINTER.search(before) is not None)
+        return [(kind, name) for kind in kinds]
 
     def read_factory(self, node: Node, function: Node, name: str, inner: list[Node]) -> None:
         """Rewrite a call, or report it if its options have more than those of a tensor, a dtype and a device."""
@@ -397,7 +394,7 @@ class Calls(Types):
     def on_subscript_expression(self, node: Node) -> None:
         """Write x[i] of a tensor as a select."""
         this, indices = part(node, "argument"), part(node, "indices").named_children
-        if self.type_of(this) == "Tensor" and len(indices) == 1:
-            row = self.of_types("[]", indices) or ROWS["operator", "[]"][0]
+        row = table.find([*self.places("[]", indices), ("operator", "[]")], 1, 0, self.target)
+        if row and self.type_of(this) == "Tensor" and len(indices) == 1:
             self.apply(row, node, "x[i]", inner=indices, this=this)
         self.children(node)

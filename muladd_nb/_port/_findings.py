@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import Any
 
 from ._source import EMPTY, Node, Project, Source, below, is_misread, statement
-from ._table import NAMES, ROWS, Row
+from ._table import NAMES, ROWS, Row, known
 
 CHANGES = re.compile(rb"\+\+|--|(?<![=!<>])=(?!=)")  # code that must not run twice
 OPERATION = re.compile(rb"[*&]|[^?]*\?")  # *x and a ? x : y, whose operators bind less than a dot
@@ -113,9 +113,6 @@ class Findings:
             if x.type == "comment" and last <= end and not any(a <= first and last <= b for a, b in kept):
                 yield from ((first, last), b"\n" if self.text(x).startswith("//") else b" ")
 
-    def replace(self, node: Node, *pieces: Piece) -> None:
-        self.edits.append((*node.byte_range, pieces))
-
     def remove_line(self, node: Node) -> None:
         """Remove a statement, and its line if nothing else is on it."""
         data, start = self.source.data, node.start_byte
@@ -128,9 +125,7 @@ class Findings:
         """Include the headers that declare the names in a text."""
         for name in re.findall(r"[A-Za-z_][\w:]*", text):
             self.need_header("std" if name.startswith("std::") else "c", name.removeprefix("std::"), node)
-            while name and name not in NAMES:
-                name = name.rpartition("::")[0]
-            if name:
+            if name := known(name):
                 self.headers[f"<{NAMES[name]['header']}>"] = True
 
     def need_header(self, kind: str, name: str, node: Node) -> None:

@@ -206,9 +206,7 @@ class Names(Findings):
 
     def keep(self, whole: str, node: Node) -> None:
         """Include the header of a name that stays, unless the target's headers do not have the name yet."""
-        while whole not in NAMES and "::" in whole:
-            whole = whole.rpartition("::")[0]
-        if not self.is_too_new(whole, node):
+        if not self.is_too_new(table.known(whole), node):
             self.need(whole, node)
 
     def is_too_new(self, name: str, node: Node) -> bool:
@@ -224,7 +222,7 @@ class Names(Findings):
         is_alias = words[0].text in self.aliases
         is_open = any(full[: len(path)] == path for path in self.inside)
         if (is_alias or (len(full) > len(words) and not is_open)) and self.resolve(words, called=True) == full:
-            self.replace(words[0].node, "::".join(full[: len(full) - len(words) + 1]).encode())
+            self.edits.append((*words[0].node.byte_range, ["::".join(full[: len(full) - len(words) + 1]).encode()]))
 
     def without(self, kind: str, full: Path) -> Row:
         """Return the advice for a name that is not in the table, or that is there only as a call."""

@@ -73,6 +73,13 @@ for _name, _line in NAMES.items():  # types and constants that have the same nam
         ROWS.setdefault(("same", match[1]), [_row("name", match[1], "", "mechanical", _name, _line["header"])])
 
 
+def known(name: str) -> str:
+    """Return the longest part of a name that the stable ABI has, such as at::ScalarType, or ""."""
+    while name and name not in NAMES:
+        name = name.rpartition("::")[0]
+    return name
+
+
 def find(keys: list[tuple[str, str]], count: int | None, template: int, target: str) -> Row | None:
     """Return the first row of the first key with a row that fits: if possible, one that the target has."""
     for key in keys:
