@@ -48,36 +48,36 @@ def masked(data: bytes, attributes: Collection[bytes]) -> tuple[bytes, list[tupl
     A launch ``f<<<a>>>(b)`` becomes ``f(a)(b)``, and the cases of a dispatch get commas between them. If an #if stands
     inside parentheses, or opens a block without closing it, only its first branch is parsed with the code around it.
     """
-    launches, opened = 0, list[bytes]()  # the number of open launches, and the open brackets
+    launches, opened = 0, b""  # the number of open launches, and the open brackets
     # For each #if: the brackets open before it, those open after each branch, and the ranges of its directives.
-    conditions = list[tuple[list[bytes], list[list[bytes]], list[tuple[int, int]]]]()
+    conditions = list[tuple[bytes, list[bytes], list[tuple[int, int]]]]()
     branches, hidden = list[tuple[int, int]](), list[tuple[int, int]]()
 
     def replace(match: re.Match[bytes]) -> bytes:
-        nonlocal launches
-        text, bracket, directive = match[0], match["bracket"] or b"", match["directive"]
+        nonlocal launches, opened
+        text, bracket, directive = match[0], match["bracket"], match["directive"]
         if match["next"]:
             return b"," + text[1:]
         if match["launch"] and (launches or text == b"<<<"):
             launches += 1 if text == b"<<<" else -1
             return b"  (" if text == b"<<<" else b")  "
         if bracket in (b"(", b"{"):
-            opened.append(bracket)
-        while bracket not in (b"", b"(", b")", b"{") and opened[-1:] == [b"("]:
-            opened.pop()  # after a } or a ; at the end of a line no parenthesis is open
-        if opened[-1:] == [{b")": b"(", b"}": b"{"}.get(bracket)]:
-            opened.pop()
+            opened += bracket
+        elif bracket == b")":
+            opened = opened.removesuffix(b"(")
+        elif bracket:  # after a } or a ; at the end of a line no parenthesis is open
+            opened = opened.rstrip(b"(").removesuffix(b"{" if bracket == b"}" else b"")
         if directive == b"if":
-            conditions.append((opened.copy(), [], []))
+            conditions.append((opened, [], []))
         if directive and conditions:
             before, ends, directives = conditions[-1]
             directives.append(match.span("condition"))
             if directive != b"if":
-                ends.append(opened.copy())
-                opened[:] = before if directive == b"el" else ends[0]
+                ends.append(opened)
+                opened = before if directive == b"el" else ends[0]
             if directive == b"endif":
                 conditions.pop()
-                if before[-1:] == [b"("] or before != opened:
+                if before.endswith(b"(") or before != opened:
                     hidden.extend(directives)
                     branches.extend([(directives[1][1], directives[-1][0])] * (len(directives) > 2))
         blank = match["blank"] or match["export"] or text * (match["word"] in attributes)

@@ -204,18 +204,14 @@ class Names(Findings):
                 self.qualify(words, full)
         return row is not None
 
-    def keep(self, whole: str, node: Node) -> None:
-        """Include the header of a name that stays, unless the target's headers do not have the name yet."""
-        if not self.is_too_new(table.known(whole), node):
-            self.need(whole, node)
-
-    def is_too_new(self, name: str, node: Node) -> bool:
-        """Tell whether only newer headers than the target's have a name or a header, and record that."""
-        known = NAMES.get(name)
-        if known is None or known["builds"] <= self.target:
-            return False
-        self.tell(node, name, Row("name", name, "", "decision", f"build with the headers of torch {known['builds']}"))
-        return True
+    def keep(self, name: str, node: Node) -> None:
+        """Include the header of a name that stays, or record that only newer headers than the target's have it."""
+        known = NAMES.get(table.known(name))
+        if known and known["builds"] > self.target:
+            to = f"build with the headers of torch {known['builds']}"
+            self.tell(node, known["name"], Row("name", known["name"], "", "decision", to))
+        elif known:
+            self.headers[f"<{known['header']}>"] = True
 
     def qualify(self, words: list[Word], full: Path) -> None:
         """Write a name in full, because the using declaration that brought it is removed."""

@@ -7,6 +7,7 @@ file needs after the edits are added.
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from ._calls import Calls
@@ -19,7 +20,7 @@ from ._types import PAIR, TUPLE
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
 UNTYPED = ("parameter_declaration", "for_range_loop")  # their variables may be of torch's types
 BOM = b"\xef\xbb\xbf"  # UTF-8's byte order mark, with which a file may begin
-GUARD = re.compile(rb"^(?:\xef\xbb\xbf)?[ \t]*#[ \t]*(pragma once|define \w+_(H|HH|HPP|CUH|INC)_*)\s*?\n", re.MULTILINE)
+HEAD = re.compile(rb"#[ \t]*(include|pragma once|define \w+_(H|HH|HPP|CUH|INC)_*\s*?\n)")  # at the head of a file
 
 
 class Reader(Calls):
@@ -311,18 +312,15 @@ class Reader(Calls):
     def read_includes(self) -> None:
         """Replace the first of torch's includes by the headers that are needed, and remove the others."""
         data, includes, tops = self.source.data, self.source.includes, {"translation_unit", "ERROR"}
-        plain = [node for node, _ in includes if {up.type for up in self.source.above(node)} <= tops]
-        newline = "\r\n" if b"\r\n" in data else "\n"
-        mine = {x for node, x in includes if node in plain or f"<{x}".startswith(OPTIONAL)}
+        plain = {node: name for node, name in includes if {up.type for up in self.source.above(node)} <= tops}
+        mine = {*plain.values(), *(name for _, name in includes if f"<{name}".startswith(OPTIONAL))}
         others = [(node, x) for node, x in includes if not self.project.included[x]]  # c10/mine.h is the extension's
         torch = [(node, x) for node, x in others if HEADER.match(x) and not x.startswith(STABLE)]
-        for node, name in includes:
-            self.is_too_new(name, node)
-        files = self.project.around[self.source]
-        had_torch = any(file.uses_torch for file in files)
+        for node, name in plain.items():
+            self.keep(name, node)
+        had_torch = any(file.uses_torch for file in self.project.around[self.source])
         some = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
         code = [f"#include {x}" if self.headers[x] else f"#if __has_include({x})\n#include {x}\n#endif" for x in some]
-        block = "\n".join(code).replace("\n", newline).encode()
         first = next((node for node, name in torch if node in plain and name != "Python.h"), None)
         for node, name in torch:
             if name != "Python.h" and not name.startswith("numpy/"):
@@ -330,19 +328,18 @@ class Reader(Calls):
                 self.remove_line(node)
             elif not self.limited:
                 self.tell(node, name, ("name", "Python.h"))
-        if block:  # it is written there, or after the includes, or the include guard, or at the start
-            guard, start, code_begins = GUARD.search(data), len(BOM) * data.startswith(BOM), self.begin_of_code()
-            ends = [node.end_byte for node in plain if node.start_byte < code_begins]
-            at = max(ends, default=guard.end() if guard else start)
-            if first is not None:
-                at = data.rfind(b"\n", 0, first.start_byte) + 1
-            elif at > start and data[at - 1 : at] != b"\n":
-                at = data.find(b"\n", at) + 1 or len(data)
-            self.edits.append((at, at, [block + newline.encode()]))
+        if code:
+            at = self.end_of_head() if first is None else data.rfind(b"\n", 0, first.start_byte) + 1
+            block = "".join(f"{lines}\n" for lines in code).encode()
+            self.edits.append((at, at, [block.replace(b"\n", b"\r\n") if b"\r\n" in data else block]))
 
-    def begin_of_code(self) -> int:
-        """Return the start of the first line that is neither a comment nor a preprocessor directive."""
+    def end_of_head(self) -> int:
+        """Return where the line of the last include, or of the include guard, before the code ends."""
+        data, end = self.source.data, len(BOM) * self.source.data.startswith(BOM)
         tops = [self.source.root, *(x for x in self.source.guards if x.parent == self.source.root)]
-        nodes = (x for top in tops for x in top.named_children if x != part(top, "name"))
-        begins = (x.start_byte for x in nodes if x.type != "comment" and not x.type.startswith("preproc_"))
-        return min(begins, default=len(self.source.data))
+        for top in tops:
+            nodes = (x for x in top.named_children if x != part(top, "name"))
+            for x in itertools.takewhile(lambda x: x.type == "comment" or x.type.startswith("preproc_"), nodes):
+                if HEAD.match(data, x.start_byte):
+                    end = data.find(b"\n", x.end_byte - 1) + 1 or len(data)
+        return end
