@@ -98,16 +98,16 @@ def _files(path: Path, left_out: list[Path]) -> list[Path]:
     """Return the sources in a folder, and append the folders with other projects' code to ``left_out``."""
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder")
-    found = []
-    for file in [path] if path.is_file() else sorted(path.rglob("*")):
-        is_others = file != path and file.is_symlink()  # the target is in this folder too, or not the extension's
-        if file.suffix.lower() not in {*SUFFIXES, ".py"} or is_others or not file.is_file():
-            continue
-        folders = [*file.relative_to(path).parents][-2::-1]  # the outermost first
-        others = WORDS["skipped"].keys()
-        skipped = next((x for x in folders if x.name[:1] == "." or {x.name, "/".join(x.parts[-2:])} & others), None)
-        if skipped is None:
-            found.append(file)
-        elif not skipped.name.startswith(".") and path / skipped not in left_out:
-            left_out.append(path / skipped)
+    if path.is_file():
+        return [path] * (path.suffix.lower() in {*SUFFIXES, ".py"})
+    found = list[Path]()
+    for inner in sorted(path.iterdir()):
+        is_others = {inner.name, f"{path.name}/{inner.name}"} & WORDS["skipped"].keys() and inner.is_dir()
+        if inner.is_symlink() or inner.name.startswith("."):
+            continue  # the target of a link is in this folder too, or not the extension's
+        sources = _files(inner, [] if is_others else left_out)
+        if is_others and sources:
+            left_out.append(inner)
+        elif not is_others:
+            found += sources
     return found

@@ -111,8 +111,7 @@ class Calls(Types):
         fits = bool(inner)
         for argument in inner:
             # The parser takes Guard guard(device); for a function, whose parameter has the type `device`.
-            name = part(argument, "type") if argument.type == "parameter_declaration" else EMPTY
-            of = self.type_of(argument if name is EMPTY else name) or self.type_of_type(name)
+            of = self.type_of(part(argument, "type") if argument.type == "parameter_declaration" else argument)
             if match := DEVICE_OF.match(self.source.data, *argument.byte_range):
                 self.done |= {part(argument, x).id for x in ("function", "type")}  # parsed as a call, or as a parameter
             if match or of == "device" or self.text(argument).endswith(".device()"):

@@ -53,15 +53,6 @@ class Reader(Calls):
     on_qualified_identifier = on_type_identifier = on_template_type = on_template_function = on_identifier
     on_primitive_type = on_identifier  # such as int64_t, which has a header although the grammar knows it
 
-    def on_ERROR(self, node: Node) -> None:
-        """Join the words of each name: the parser does not do that where it gives up."""
-        rest = [*node.children]
-        while rest:
-            first = last = rest.pop(0)
-            while [x.type for x in rest[:2]] == ["::", "identifier"]:
-                _, last, *rest = rest
-            self.walk(first if first == last else self.source.parsed(first.start_byte, last.end_byte))
-
     def on_field_identifier(self, node: Node) -> None:
         if self.project.named["field", name := self.text(node)]:
             self.follow(node, name, self.broken.get(f".{name}", ""))
