@@ -626,6 +626,7 @@ def test_it_writes(before, after, tmp_path, capsys):
             "auto [a, b] = g(); torch::stable::to(b, c);",
         ),
         ("namespace torch { namespace F = torch::nn;\nF::A a;\n}", "namespace torch { \ntorch::nn::A a;\n}"),
+        ("namespace ts = torch::stable;\nts::Tensor f();", "namespace ts = torch::stable;\nts::Tensor f();"),
     ],
 )
 def test_names_and_options_that_are_used_later_stay_declared(before, after, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
@@ -19,6 +18,8 @@ MACRO = re.compile(r"(AT|ATEN|C10D?|CAFFE2?|PYBIND11|THC?|THO|(STD_)?TORCH|STD_C
 GLOBAL = re.compile(r"THC?[A-Z][a-z]|\w+PackedParamsBase$|python_error$")  # they are in no namespace
 FACTORY = re.compile("rand(n|int|perm)$|arange$|linspace$|logspace$|eye$")  # torch's functions without tensors
 END_OF_LINE = re.compile(rb"(?:\(\))?[ \t]*(?://.*)?\r?\n")
+STREAMED = re.compile(rb"\s*<<(?!<)")
+ELSE = re.compile(rb"(?:[\s\\]|//.*|/\*[\s\S]*?\*/)*else\b")
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
 
 
@@ -272,9 +273,8 @@ class Names(Findings):
         text, is_call, rows = self.text(name), call is not EMPTY, ROWS.get(("macro", self.text(name)), [])
         whole = call if is_call else name
         row = table.find([("macro", text)], len(inner), 0, self.target) if is_call else next(iter(rows), None)
-        *_, streamed = (call, *itertools.takewhile(lambda up: up.type == "binary_expression", above(call)))
-        if row and row.how == "mechanical" and streamed != call:  # TORCH_CHECK_EQ(x, y) << "text"
-            self.tell(streamed, text, ("macro", "<<"))
+        if row and row.how == "mechanical" and STREAMED.match(self.source.data, whole.end_byte):
+            self.tell(whole, text, ("macro", "<<"))  # TORCH_CHECK_EQ(x, y) << "text"
         elif text in NAMES or text == "TORCH_EXTENSION_NAME":
             self.need(text, name)
         elif row is None:
@@ -287,11 +287,8 @@ class Names(Findings):
             self.apply(row, name, text, at=at if row.how == "mechanical" or at is not EMPTY else whole)
             if row.how != "mechanical" and END_OF_LINE.match(self.source.data, whole.end_byte):
                 self.findings[-1].end_line += 1  # the macro ends a statement, so an error may be at what follows
-        statement = call.parent or EMPTY
-        start, end = statement.byte_range
-        around = itertools.takewhile(lambda up: up.type not in ("compound_statement", "else_clause"), above(statement))
-        is_before_else = any(up.type == "if_statement" and part(up, "alternative") is not EMPTY for up in around)
-        if row and row.to.startswith("STD_TORCH_CHECK") and is_before_else:
+        start, end = (call.parent or EMPTY).byte_range
+        if row and row.to.startswith("STD_TORCH_CHECK") and ELSE.match(self.source.data, end):
             # This macro is an if, to which the else would belong.
             self.edits += [(start, start, [b"{ "]), (end, end, [b" }"])]
         if text not in NAMES and (row is None or row.how == "none") and not self.in_function(whole):

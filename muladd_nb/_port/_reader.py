@@ -107,14 +107,14 @@ class Reader(Calls):
     def on_using_declaration(self, node: Node) -> None:
         """Remove a using declaration or an alias of a namespace of torch's. Its uses are written in full."""
         path, is_alias = self.source.path_of(node.named_children[-1]), node.type == "namespace_alias_definition"
-        is_stable = not is_alias and path[:2] in (("torch", "stable"), ("torch", "headeronly"))
+        is_stable = path[:2] in (("torch", "stable"), ("torch", "headeronly"))
         is_mine = any(name[: len(path)] == path for name in self.mine)  # the extension adds to the namespace
         own = (x for x in self.project.named["namespace", path[-1]] if x[0] in self.visible)
         before = (file is not self.source or namespace.start_byte < node.start_byte for file, namespace in own)
         if path[0] == "pybind11" or (path[0] in ROOTS and not is_stable and not is_mine):
             self.tell(node, "::".join(path) if is_alias else self.text(node).rstrip("; "), ("using", "*"))
             self.remove_line(node)
-        elif is_mine and path[0] in ROOTS and not any(before):
+        elif is_mine and not any(before):
             self.tell(node, self.text(node).rstrip("; "), ("using", "mine"))
         elif path[0] == "std":
             self.need_header("std", path[-1] if len(path) < 3 else path[1], node)
@@ -254,10 +254,9 @@ class Reader(Calls):
     def declare(self, node: Node, declarator: Node, declared: str, bad: Finding | None, lost: str) -> str:
         """Record the variables of one declarator; return the unsolved line that they depend on, if any."""
         (name, function), scope = innermost(declarator), self.scopes[-1]
-        values = (
-            x.child_by_field_name(y) for x, y in ((declarator, "value"), (node, "value"), (node, "default_value"))
+        value = (
+            declarator.child_by_field_name("value") or node.child_by_field_name("value") or part(node, "default_value")
         )
-        value = next(filter(None, values), EMPTY)
         left = part(declarator, "declarator") if declarator.type == "init_declarator" else declarator
         inner = left.named_children[-1] if left.type == "reference_declarator" else left
         is_binding = inner.type == "structured_binding_declarator"
