@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 
 from . import _table as table
-from ._findings import Piece, before_dot
+from ._findings import before_dot
 from ._names import UNKNOWN, Variable, Word
 from ._source import EMPTY, ROOTS, Node, above, innermost, part
 from ._table import ATEN, NAMES, ROWS, WORDS
@@ -210,27 +210,24 @@ class Calls(Types):
     def read_factory(self, node: Node, function: Node, name: str, inner: list[Node]) -> None:
         """Rewrite a call, or report it if its options have more than those of a tensor, a dtype and a device."""
         count = 2 if name == "full" else 1
-        rest = inner[count:]
-        options = self.read_options(rest[0]) if len(rest) == 1 else None if rest else {}
+        options = self.read_options(inner[count]) if len(inner) == count + 1 else None if inner[count:] else {}
         if options is None or len(inner) < count or self.makes_integers(name, inner, options):
             self.tell(function, f"torch::{name}", ("factory", name))
             return
         like, device = options.get("options", [EMPTY])[0], options.get("device", [])
-        dtype: list[Piece] = [x.byte_range for x in options.get("dtype", [])]
-        to: list[Piece] = [(device[0].start_byte, device[-1].end_byte)] if device else []
+        row = (ROWS.get(("make like" if "options" in options else "make", name)) or ROWS["make", name])[0]
+        dtype, to = "$dtype" if "dtype" in options else "std::nullopt", "$device" if device else ""
         if len(device) == 2 or (device and device[0].type in ("qualified_identifier", "string_literal")):
-            to = [b"torch::stable::Device(", *to, b")"]
-        row = ROWS.get(("make like" if "options" in options else "make", name)) or ROWS["make", name]
-        if "options" in options and "$self" not in row[0].to:
-            dtype, to = dtype or [like.byte_range, b".scalar_type()"], to or [like.byte_range, b".device()"]
-        pieces: list[Piece] = [b", ", *(dtype or [b"std::nullopt"])] if dtype or to else []
-        pieces += [b", std::nullopt, ", *to] if to else []
-        self.apply(row[0], node, f"torch::{name}", inner=inner, this=like, options=pieces)
-        self.need("torch::stable::Device std::nullopt", node)
+            to = "torch::stable::Device($device)"
+        if "options" in options and "$self" not in row.to:
+            dtype, to = dtype.replace("std::nullopt", "$self.scalar_type()"), to or "$self.device()"
+        rest = f", {dtype}, std::nullopt, {to}" if to else f", {dtype}" if dtype != "std::nullopt" else ""
+        row = dataclasses.replace(row, to=row.to.replace("$options", rest))
+        self.apply(row, node, f"torch::{name}", inner=inner, this=like, dtype=options.get("dtype", []), device=device)
         for word in (word for words in options.values() for word in words):
             self.walk(word)
             self.done.add(word.id)
-        self.done |= {argument.id for argument in rest}
+        self.done |= {argument.id for argument in inner[count:]}
 
     def makes_integers(self, name: str, inner: list[Node], options: Options) -> bool:
         """Tell whether full(size, 1) takes its dtype from the 1, or takes an integer that is too large for a double."""

@@ -145,17 +145,16 @@ def before_dot(text: bytes | None, where: tuple[int, int]) -> list[Piece]:
     return [b"(", where, b")"] if OPERATION.match(text or b"") else [where]
 
 
-def fill(
-    to: str, *, inner: Nodes = (), template: Nodes = (), this: Node = EMPTY, options: Sequence[Piece] = ()
-) -> list[Piece]:
+def fill(to: str, *, inner: Nodes = (), template: Nodes = (), this: Node = EMPTY, **named: Nodes) -> list[Piece]:
     """Return the pieces of the table's code, with the arguments of a call inserted."""
     ranges = [(with_comments(argument), argument.end_byte) for argument in inner]
     every: list[Piece] = [(ranges[0][0], ranges[-1][1])] if inner else []
-    values = {"$*": every, "$,*": [b", ", *every] if every else [], "$options": options, "$self": [this.byte_range]}
+    values: dict[str, list[Piece]] = {"$*": every, "$,*": [b", ", *every] if every else [], "$self": [this.byte_range]}
+    values |= {f"${name}": [(nodes[0].start_byte, nodes[-1].end_byte)] for name, nodes in named.items() if nodes}
     for i, (argument, where) in enumerate(zip(inner, ranges, strict=True), 1):
         values[f"${i}"] = before_dot(argument.text, where) if f"${i}." in to else [where]
     values |= {f"$T{i}": [argument.byte_range] for i, argument in enumerate(template, 1)}
-    words = re.split(r"(\$self|\$options|\$,\*|\$\*|\$T\d|\$\d)", to)
+    words = re.split(r"(\$self|\$dtype|\$device|\$,\*|\$\*|\$T\d|\$\d)", to)
     return [piece for word in words for piece in values.get(word, [word.encode()])]
 
 
