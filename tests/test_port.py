@@ -381,6 +381,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "#define TORCH_MINE(x) x\nint f() { return TORCH_MINE(1); }",
         "constexpr int TORCH_MINE = 1;\nint f() { return TORCH_MINE; }",
         "enum A { TORCH_MINE };\nA f() { return TORCH_MINE; }",
+        "#define NAME TORCH_EXTENSION_NAME",
         "void f(torch::stable::Tensor x) { auto relu = g(); relu(x); }",
         "using namespace at;\nfloat f(float x) { return floor(x); }",
         "namespace at { int mine(int x); }\nstruct A { int mine(); };\nint A::f() { return mine(); }",

@@ -53,7 +53,7 @@ class Port:
                 except RecursionError:
                     raise ValueError(f"{source.path}: its code is nested too deeply; leave it out") from None
                 broken[source] = reader.newly_broken | before[source]
-        found = [finding for reader in readers.values() for finding in reader.findings + reader.rest] + found
+        found = [finding for reader in readers.values() for finding in reader.findings] + found
         unique = {(f.path, f.line, f.end_line, f.what, f.how, f.to): f for f in found}
         self.findings = sorted(unique.values(), key=lambda f: (f.path, f.line, f.what))
         new = {reader.source: rewritten(reader.source.data, reader.edits, reader.torch) for reader in readers.values()}

@@ -335,7 +335,7 @@ class Calls(Types):
         for source, node in self.project.named["function", target]:
             other = Calls(source, self.project, self.target)
             if schema := other.schema(name.split("::")[-1], node):
-                self.findings += other.findings
+                self.findings += [x for x in other.findings if x.how != "follows"]
                 found.append(schema)
         self.schemas += found[:1]
         return "".join(found[:1])
@@ -367,8 +367,8 @@ class Calls(Types):
         sides = ("left", "right") if node.type == "binary_expression" else ("left", "argument")
         symbol, types = self.text(operator), {self.type_of(part(node, x)) for x in sides}
         if symbol in OPERATORS and ("Tensor" in types or ("Tensor[]" in types and symbol != "<<")):
-            self.tell(operator, f"{symbol}x" if right is EMPTY else f"x {symbol} y", ("operator", "+"))
-            self.newly_broken |= {"operator<<": self.findings[-1].where} if symbol == "<<" else {}
+            told = self.tell(operator, f"{symbol}x" if right is EMPTY else f"x {symbol} y", ("operator", "+"))
+            self.newly_broken |= {"operator<<": told.where} if symbol == "<<" else {}
         elif symbol == "<<" and self.printed(right) in UNPRINTABLE:
             self.tell(operator, f"<< {self.text(right)}", ("operator", "<<"))
         self.children(node)

@@ -55,7 +55,6 @@ class Findings:
     limited: bool = False  # setup.py defines Py_LIMITED_API
     newly_broken: dict[str, str] = field(default_factory=dict)  # the names of this kind that this file declares
     findings: list[Finding] = field(default_factory=list)
-    rest: list[Finding] = field(default_factory=list)  # the other lines of the statements with findings
     covered: set[tuple[int, int]] = field(default_factory=set)  # the parts of statements that a finding is about
     schemas: list[str] = field(default_factory=list)  # of the operators that this file registers
     edits: list[Edit] = field(default_factory=list)
@@ -64,8 +63,8 @@ class Findings:
     def text(self, node: Node) -> str:
         return self.source.text(node)
 
-    def tell(self, node: Node, what: str, row: Row | tuple[str, str], *, to: str = "") -> None:
-        """Record what a row of the table says about a node.
+    def tell(self, node: Node, what: str, row: Row | tuple[str, str], *, to: str = "") -> Finding:
+        """Record and return what a row of the table says about a node.
 
         If it needs a person, the finding is about the whole statement, because a compiler may report an error at any
         line of it. Later findings in the same statement are about their own lines.
@@ -79,15 +78,17 @@ class Findings:
         elif row.runs > self.target:
             how, to = "decision", f"{to}, which torch {row.runs} has and {self.target} has not"
         path, line, end = str(self.source.path), self.source.line(start), self.source.line(last)
-        self.findings.append(Finding(path, line, end, what, row.kind, how, to, row.runs, row.source, row.builds))
+        finding = Finding(path, line, end, what, row.kind, how, to, row.runs, row.source, row.builds)
+        self.findings.append(finding)
         for first, end in parts:
             lines = self.source.line(first), line - 1 if first <= start < end else self.source.line(end - 1)
             if lines[0] <= lines[1]:
                 said = what if first <= start else "}"
-                follows = f"follows from {self.findings[-1].where}"
-                self.rest.append(Finding(path, *lines, said, "name", "follows", follows, "", ""))
+                follows = f"follows from {finding.where}"
+                self.findings.append(Finding(path, *lines, said, "name", "follows", follows, "", ""))
+        return finding
 
-    def apply(self, row: Row, node: Node, what: str, *, at: Node = EMPTY, end: int = 0, **values: Any) -> None:
+    def apply(self, row: Row, node: Node, what: str, *, at: Node = EMPTY, end: int = 0, **values: Any) -> Finding:
         """Record what the table says about a node, and the edit if it is mechanical. ``fill`` takes the values."""
         parts = fill(row.to, **values)
         texts = [x if isinstance(x, bytes) else self.source.data[slice(*x)] for x in parts]
@@ -103,7 +104,7 @@ class Findings:
             end = end or node.end_byte
             self.edits.append((node.start_byte, end, [*self.lost_comments(node, end, parts), *parts]))
             self.need(row.to, node)
-        self.tell(node if at is EMPTY else at, what, row, to=to)
+        return self.tell(node if at is EMPTY else at, what, row, to=to)
 
     def lost_comments(self, node: Node, end: int, pieces: Sequence[Piece]) -> Iterator[Piece]:
         """Yield the comments of a node that are in none of the pieces. They are put before the replacement."""

@@ -270,32 +270,29 @@ class Names(Findings):
 
     def read_macro(self, name: Node, inner: list[Node], call: Node = EMPTY, at: Node = EMPTY) -> None:
         """Replace a macro, with its arguments if it has any."""
-        text, is_call, rows = self.text(name), call is not EMPTY, ROWS.get(("macro", self.text(name)), [])
-        whole = call if is_call else name
-        row = table.find([("macro", text)], len(inner), 0, self.target) if is_call else next(iter(rows), None)
-        if row and row.how == "mechanical" and STREAMED.match(self.source.data, whole.end_byte):
-            self.tell(whole, text, ("macro", "<<"))  # TORCH_CHECK_EQ(x, y) << "text"
-        elif text in NAMES or text == "TORCH_EXTENSION_NAME":
+        text, is_call, whole = self.text(name), call is not EMPTY, name if call is EMPTY else call
+        rows = ROWS.get(("macro", text)) or ROWS["macro", "*"]
+        row = table.find([("macro", text), ("macro", "*")], len(inner), 0, self.target) if is_call else rows[0]
+        if text in NAMES or text == "TORCH_EXTENSION_NAME" or row is None:
             self.need(text, name)
-        elif row is None:
-            self.tell(whole, text, ("macro", "*"))
+            return
+        if row.how == "mechanical" and STREAMED.match(self.source.data, whole.end_byte):
+            told = self.tell(whole, text, ("macro", "<<"))  # TORCH_CHECK_EQ(x, y) << "text"
         elif "$" in row.to and not is_call:
-            self.tell(name, text, ("name", "misread"))
+            told = self.tell(name, text, ("name", "misread"))
         elif is_call and ("$" in row.to or row.to.endswith("()")):
-            self.apply(row, call, text, inner=inner)
+            told = self.apply(row, call, text, inner=inner)
         else:
-            self.apply(row, name, text, at=at if row.how == "mechanical" or at is not EMPTY else whole)
+            told = self.apply(row, name, text, at=at if row.how == "mechanical" or at is not EMPTY else whole)
             if row.how != "mechanical" and END_OF_LINE.match(self.source.data, whole.end_byte):
-                self.findings[-1].end_line += 1  # the macro ends a statement, so an error may be at what follows
+                told.end_line += 1  # the macro ends a statement, so an error may be at what follows
         start, end = (call.parent or EMPTY).byte_range
-        if row and row.to.startswith("STD_TORCH_CHECK") and ELSE.match(self.source.data, end):
+        if row.to.startswith("STD_TORCH_CHECK") and ELSE.match(self.source.data, end):
             # This macro is an if, to which the else would belong.
             self.edits += [(start, start, [b"{ "]), (end, end, [b" }"])]
-        if text not in NAMES and (row is None or row.how == "none") and not self.in_function(whole):
-            # The macro may declare its arguments.
+        if row.how == "none" and not self.in_function(whole):  # the macro may declare its arguments
             names = (self.text(x) for x in inner if x.type == "identifier")
-            words = (x for name in names for x in (name, f".{name}", f"FLAGS_{name}"))
-            self.newly_broken |= dict.fromkeys(words, self.findings[-1].where)
+            self.newly_broken |= {x: told.where for name in names for x in (name, f".{name}", f"FLAGS_{name}")}
 
     def in_function(self, node: Node) -> bool:
         return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))

@@ -46,8 +46,8 @@ class Reader(Calls):
     def on_identifier(self, node: Node) -> None:
         variable = self.variable(self.text(node))
         if variable.unused:  # no longer: this use of the options is not rewritten
-            self.tell(variable.unused, self.text(node), ("options", "*"))
-            variable.origin, variable.unused = self.findings[-1].where, None
+            variable.origin = self.tell(variable.unused, self.text(node), ("options", "*")).where
+            variable.unused = None
         self.read_name(node)
 
     on_qualified_identifier = on_type_identifier = on_template_type = on_template_function = on_identifier
@@ -278,7 +278,8 @@ class Reader(Calls):
             types = ["function"]
         elif of == "options" and may_go and names and self.read_options(value) is not None:
             scope[names[0]] = Variable("options", options=value, unused=node)
-            self.findings = [x for x in self.findings if x is not bad]
+            if bad:
+                del self.findings[self.findings.index(bad) :]  # with the lines that follow from it
             return ""
         elif of == "" and value is EMPTY and node.type not in UNTYPED and not is_function:
             types = ["other"] * len(names)
