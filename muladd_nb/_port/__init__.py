@@ -98,8 +98,8 @@ def _files(path: Path, left_out: list[Path]) -> list[Path]:
     """Return the sources in a folder, and append the folders with other projects' code to ``left_out``."""
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder")
-    if path.is_file():
-        return [path] * (path.suffix.lower() in {*SUFFIXES, ".py"})
+    if not path.is_dir():
+        return [path] * (path.is_file() and path.suffix.lower() in {*SUFFIXES, ".py"})
     found = list[Path]()
     for inner in sorted(path.iterdir()):
         is_others = {inner.name, f"{path.name}/{inner.name}"} & WORDS["skipped"].keys() and inner.is_dir()

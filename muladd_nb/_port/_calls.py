@@ -128,8 +128,8 @@ class Calls(Types):
         this, field = part(function, "argument"), part(function, "field")
         (*scope, word), of = self.words(field), self.type_of(this)
         name = word.text
-        if name == "impl" and len(inner) == 2 and inner[0].type == "string_literal":
-            of = of or "library"  # in a template, whose parameter is the type of the library
+        if name == "impl" and len(inner) > 1 and not self.project.named["method", name]:
+            of = of or "library"  # in a macro or a template, whose parameter is the library
         if of in ("library", "pybind"):
             self.walk(this)
             self.read_library(node, of, name, inner)
@@ -171,8 +171,7 @@ class Calls(Types):
         ((_, name, template, _),) = self.words(field)
         what = f"x.{name}()"
         count = None if "options" in map(self.type_of, inner) else len(inner)
-        may_be_constant = this.type != "identifier" or self.may_be_constant(node, self.text(this))
-        keys = self.places(name, inner, node) + [("const method", name)] * may_be_constant
+        keys = self.places(name, inner, node) + [("const method", name)] * self.may_be_constant(this)
         keys += [("method", f"{name}<{self.text(x)}>") for x in template]  # such as item<int>
         row = table.find([*keys, ("method", name)], count, len(template), self.target)
         if row is None:
@@ -189,10 +188,11 @@ class Calls(Types):
             to = to.replace("$self.", "$self->") if "$self." in to else to.replace("$self", "*$self")
         self.apply(dataclasses.replace(row, to=to), node, what, inner=inner, template=template, this=this, at=field)
 
-    def may_be_constant(self, node: Node, name: str) -> bool:
-        """Tell whether a variable may be const: a method may be, and a lambda's copies are."""
-        lambdas = [self.text(part(up, "captures")) for up in above(node) if up.type == "lambda_expression"]
-        return self.variable(name) is UNKNOWN or self.variable(name).constant or not {*lambdas} <= {"[&]", "[]"}
+    def may_be_constant(self, this: Node) -> bool:
+        """Tell whether an object may be const: a variable may be in a method, and a lambda's copies are."""
+        lambdas = {self.text(part(up, "captures")) for up in above(this) if up.type == "lambda_expression"}
+        variable = self.variable(self.text(this))
+        return variable is UNKNOWN or variable.constant or not lambdas <= {"[&]", "[]"}
 
     def places(self, name: str, inner: Sequence[Node], call: Node = EMPTY) -> list[tuple[str, str]]:
         """Return the keys of rows for arguments and places in the code that the usual replacement does not fit."""

@@ -113,7 +113,7 @@ class Names(Findings):
             return [*(self.words(scope) if scope else ()), *self.words(name)]
         arguments, inner = EMPTY, node
         while inner.type in TEMPLATES:
-            arguments, inner = part(inner, "arguments"), inner.child_by_field_name("name") or inner.named_children[0]
+            arguments, inner = part(inner, "arguments"), inner.named_children[0]
         text = self.text(inner)
         if inner.type == "field_identifier" and re.fullmatch(r"\w+", value := self.project.macros.get(text, "")):
             text = value  # a macro stands for the method's name

@@ -33,9 +33,8 @@ class Reader(Calls):
         for macro, names, body in self.source.fragments:
             before = len(self.findings)
             self.follow(body, macro, self.broken.get(f"in {macro}", ""))
-            with self.scope(names) as scope:
+            with self.scope(names):
                 self.open(self.source.around(body))
-                scope |= {x: Variable("library") for x in re.findall(r"(\w+)\.impl\((?!\))", self.text(body))}
                 self.walk(body)
             if macro and (bad := self.unsolved(before)):  # a compiler may name the line that uses the macro
                 self.newly_broken[macro] = bad.where
