@@ -174,7 +174,7 @@ def _port_extension(arguments: argparse.Namespace) -> int:
             if not arguments.json:
                 print(_report.written(written))
         told = json.dumps(_report.data(port), indent=2) if arguments.json else "\n".join(_report.lines(port))
-    except (ImportError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         print(f"muladd-nb port: {error}", file=sys.stderr)
         return 2
     encoding = sys.stdout.encoding or "utf-8"

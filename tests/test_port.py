@@ -1111,6 +1111,16 @@ def test_setup_and_the_calls_of_the_module(tmp_path, capsys):
     assert port(tmp_path, setup_DOT_py=after) == 0
 
 
+@pytest.mark.parametrize("method", ["iterdir", "read_bytes"])
+def test_what_cannot_be_read_is_named(method, tmp_path, monkeypatch, capsys):
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, method, refused)
+    assert port(tmp_path, a_DOT_cpp="int x;") == 2
+    assert f"Permission denied: '{tmp_path}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
