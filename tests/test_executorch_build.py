@@ -1,6 +1,7 @@
 """Building and loading the kernels for ExecuTorch: for the right version, and for the selected operators only."""
 
 import importlib.metadata
+import json
 import re
 import subprocess
 import sys
@@ -187,6 +188,22 @@ def test_the_operators_of_a_project_run_in_it(tmp_path, monkeypatch):
     assert (
         printed.splitlines()[-1] == "['my_ops::gated.out', 'my_ops::mean.out', 'my_ops::norm.out', 'my_ops::scale.out']"
     )
+
+
+@with_executorch
+def test_an_edit_of_the_operators_configures_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "my_ops", "scale(Tensor x, float by) -> Tensor"]) == 0
+    monkeypatch.chdir("my_ops")
+    conftest.run("meson", "setup", tmp_path / "build", "-Dexecutorch=enabled", "-Dcuda=disabled", cwd=".")
+    configure_again = ["ninja", "-C", tmp_path / "build", "build.ninja"]
+    assert main(["add", "Neg2(Tensor x) -> Tensor"]) == 0
+    assert conftest.run(*configure_again).returncode == 0
+    made = json.loads((tmp_path / "build/src/elementwise/executorch/executorch.json").read_text())
+    assert made["operators"] == "my_ops::scale.out,my_ops::Neg2.out"
+    with Path("src/operators.h").open("a") as entries:
+        entries.write("#error A mistake of the author\n")
+    assert "error: #error A mistake of the author" in conftest.run(*configure_again).stdout
 
 
 def test_executorch_that_is_missing_or_another_one_is_named(monkeypatch):
