@@ -69,6 +69,19 @@ def test_tensors_are_broadcast(dtype):
 
 
 @with_executorch
+def test_a_pass_may_write_a_number_as_an_int():
+    from executorch.exir import to_edge
+
+    args = torch.randn(5), torch.randn(5)
+    edge = to_edge(torch.export.export(Both(), args))
+    (node,) = (node for node in edge.exported_program().graph.nodes if "mymuladd" in str(node.target))
+    node.args = (*node.args[:2], 2)
+    run = forward(edge.to_executorch().buffer)
+    a, b = args
+    assert same_bits(run(a, b)[0], ops.mymul(ops.mymuladd(a, b, 2.0), b))
+
+
+@with_executorch
 def test_the_mutating_operators_become_functional_ones(dtype):
     class Sums(torch.nn.Module):
         def forward(self, a, b, total):

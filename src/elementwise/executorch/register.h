@@ -83,7 +83,8 @@ class Call {
         row_sizes_.emplace(sizes.data(), sizes.size());
         number.integer = static_cast<int64_t>(sizes.size());
       } else {
-        number.real = stack[i]->toDouble();
+        const bool is_int = stack[i]->isInt(); // as a pass over the program may write it
+        number.real = is_int ? static_cast<double>(stack[i]->toInt()) : stack[i]->toDouble();
       }
       return true;
     });
