@@ -1056,6 +1056,13 @@ def test_a_default_that_is_text_keeps_it(folder):
     assert "a  b ..." in cpp
 
 
+def test_an_annotation_allows_what_torch_takes(folder):
+    """A list[Parameter] is a Sequence[Tensor] but no list[Tensor], and a device is often a string."""
+    assert main(["new", "zoo_ops", "--kernel", "f(Tensor[] xs, SymInt[] n, int[]? k, Device d) -> Tensor"]) == 0
+    python = (folder / "zoo_ops/python/zoo_ops/ops.py").read_text()
+    assert "def f(xs: Sequence[Tensor], n: Sequence[int], k: Sequence[int] | None, d: torch.device | str)" in python
+
+
 def test_a_file_that_python_cannot_read_is_named_and_nothing_is_removed(new, capsys):
     new(SOFTCLIP)
     functions = Path("python/zoo_ops/ops.py")

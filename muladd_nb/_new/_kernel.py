@@ -35,18 +35,8 @@ def add(files: Files, schema: Schema, package: str) -> None:
     append(files, "meson.build", "own_kernels", f"'src/{schema.stem}.cpp'")
     append(files, "meson.build", "cuda_own_kernels", f"'src/{schema.stem}.cu'")
     append(files, f"python/{package}/_operators.py", "KERNELS", f'"{schema.stem}"')
-    _add_public(files, schema, package)
+    add_function(files, schema, package, parameters(schema), _does(schema))
     _add_test(files, schema, package)
-
-
-def _add_public(files: Files, schema: Schema, package: str) -> None:
-    """Add the public function of an operator, and the imports of its annotations."""
-    path, items = f"python/{package}/ops.py", parameters(schema)
-    annotations = " ".join(item.partition(" = ")[0].partition(": ")[2] for item in items)
-    for name, line in (("Sequence", "from collections.abc import Sequence\n\n"), ("torch", "import torch\n")):
-        if re.search(rf"\b{name}\b", annotations) and line.strip() not in files[path]:
-            files[path] = re.sub(r"^(?=from torch import Tensor$)", line, files[path], count=1, flags=re.MULTILINE)
-    add_function(files, schema, package, items, _does(schema))
 
 
 def _does(schema: Schema) -> str:

@@ -105,8 +105,12 @@ def _add_public(files: Files, schema: Schema, package: str) -> None:
 
 
 def add_function(files: Files, schema: Schema, package: str, items: list[str], does: str) -> None:
-    """Add a public function with these parameters."""
+    """Add a public function with these parameters, and the imports of its annotations."""
     path = f"python/{package}/ops.py"
+    annotations = " ".join(item.partition(" = ")[0].partition(": ")[2] for item in items)
+    for name, line in (("Sequence", "from collections.abc import Sequence\n\n"), ("torch", "import torch\n")):
+        if re.search(rf"\b{name}\b", annotations) and line.strip() not in files[path]:
+            files[path] = re.sub(r"^(?=from torch import Tensor$)", line, files[path], count=1, flags=re.MULTILINE)
     append(files, path, "__all__", f'"{schema.name}"')
     head = in_lines(f"def {schema.name}(", items, f") -> {schema.returns}:")
     files[path] += f'\n\n@public(FORMS)\n{head}\n    """{does}."""\n'
@@ -118,9 +122,10 @@ def parameters(schema: Schema) -> list[str]:
     for x in schema.arguments:
         if x.is_keyword and "*" not in items:
             items.append("*")
-        annotation, default = x.annotation, x.default
-        if isinstance(default, list):  # a mutable default would be shared by all calls
-            annotation, default = f"Sequence[{annotation.removeprefix('list[')}", tuple(default)
+        # torch takes any sequence. A type checker does not take a list[Parameter] or a torch.Size for a list[Tensor].
+        annotation = x.annotation.replace("list[", "Sequence[")
+        # A mutable default would be shared by all calls.
+        default = tuple(x.default) if isinstance(x.default, list) else x.default
         items.append(f"{x.name}: {annotation}" + (f" = {_literal(default)}" if default is not REQUIRED else ""))
     return items
 

@@ -43,7 +43,7 @@ REQUIRED = inspect.Parameter.empty  # the default of an argument that has none
 _IN_PYTHON = {
     "SymInt": "int",
     "ScalarType": "torch.dtype",
-    "Device": "torch.device",
+    "Device": "torch.device | str",
     "Layout": "torch.layout",
     "MemoryFormat": "torch.memory_format",
 }
