@@ -39,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _run(argv)
         finally:
             sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("muladd-nb: interrupted", file=sys.stderr)
+        return 130  # as a shell tells of a process that SIGINT has ended
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # the reader of a pipe, such as head, has read enough
             where = f"{error.filename or 'standard output'}: " if error.strerror else ""

@@ -244,6 +244,13 @@ def test_a_reader_may_leave(script):
     assert script("info", after=gone) == (1, "")
 
 
+def test_ctrl_c_is_a_sentence(main):
+    def stopped(device):
+        raise KeyboardInterrupt
+
+    assert main("check", checks=[stopped]) == (130, "", "muladd-nb: interrupted\n")
+
+
 def test_an_unknown_instruction_set_is_a_sentence(script):
     status, stderr = script("info", after="os.environ['MULADD_NB_SIMD'] = 'bogus'")
     assert status == 2
