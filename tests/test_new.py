@@ -652,6 +652,22 @@ WRITTEN = {
 }
 
 
+@needs("mypy")
+@pytest.mark.slow
+def test_a_type_checker_accepts_the_package_and_calls_of_it_and_refuses_wrong_ones(folder):
+    schema = "f(Tensor[] xs, SymInt[] n, int[]? k, Device d, *, bool flag=False) -> (Tensor, Tensor)"
+    assert main(["new", "zoo_ops", "--kernel", schema]) == 0
+    (folder / "zoo_ops/python/calls.py").write_text("""# mypy: warn-unused-ignores
+import torch, zoo_ops
+x = torch.nn.Parameter(torch.ones(3))
+a, b = zoo_ops.f([x], x.shape, (1,), "cpu", flag=True)
+zoo_ops.f(x, x.shape, None, "cpu")  # type: ignore[arg-type]
+zoo_ops.f([x], x.shape, None)  # type: ignore[call-arg]
+zoo_ops.f([x], x.shape, None, "cpu", True)  # type: ignore[call-arg]
+""")
+    run("mypy", "python/zoo_ops", "python/calls.py", cwd=folder / "zoo_ops", MYPYPATH="python")
+
+
 @needs("ruff", "clang-format")
 @pytest.mark.parametrize("schemas", WRITTEN.values(), ids=WRITTEN)
 def test_what_is_written_is_formatted(folder, schemas):
