@@ -64,11 +64,12 @@ def tests_all(session: nox.Session) -> None:
 def projects(session: nox.Session) -> None:
     """Run the slow tests that add operators to the layer or to a generated project.
 
-    Only tests_all runs the two that -k leaves out: every name of an argument, and the repair of a wheel.
+    Only tests_all runs the three that -k leaves out: every name of an argument, the repair of a wheel, and mypy.
     """
     session.install(*PROJECT["build-system"]["requires"], ".[test]")
     files = [f"tests/test_{name}.py" for name in ("layer", "new", "build")]
-    session.run("pytest", "-q", "-m", "slow", "-k", "not any_name and not its_tools", *files, *session.posargs)
+    chosen = ["-m", "slow", "-k", "not any_name and not its_tools and not type_checker"]
+    session.run("pytest", "-q", *chosen, *files, *session.posargs)
 
 
 @nox.session(tags=["quick", "gate"])
