@@ -56,6 +56,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(tags=["gate"])
 def tests_all(session: nox.Session) -> None:
     """Run all tests, including the slow ones, which test the same promises more thoroughly."""
+    _install_tools(session)  # some tests are skipped without them
     session.install(".[test]")
     session.run("pytest", "-m", "", *session.posargs)
 
