@@ -68,26 +68,11 @@ inline Torch& torch() {
 // Thrown when a Python error is set.
 struct ErrorInPython : std::exception {};
 
-// An owned reference to a Python object.
-class Object {
- public:
-  explicit Object(PyObject* object) : object_(object) {
-    if (!object) throw ErrorInPython();
-  }
-  Object(Object&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  ~Object() {
-    Py_XDECREF(object_);
-  }
-  PyObject* get() const {
-    return object_;
-  }
-  PyObject* release() {
-    return std::exchange(object_, nullptr);
-  }
-
- private:
-  PyObject* object_;
-};
+// Owns the result of a function of CPython. Throws if it is null, because the function has set an error.
+inline nanobind::object owned(PyObject* object) {
+  if (!object) throw ErrorInPython();
+  return nanobind::steal(object);
+}
 
 // The address of a function or variable of torch, or null. We do not use weak symbols: because of them, the tool that
 // audits the module would report torch 2.14 as the oldest that it runs on.
@@ -121,7 +106,7 @@ inline bool has_default_dispatch() {
 // Whether all Python functions answer that nothing observes the call.
 inline bool all_as_expected(const std::vector<Torch::Question>& questions) {
   for (const auto& [of, key, expected] : questions)
-    if ((key ? PyDict_GetItemWithError(of, key) : Object(PyObject_CallNoArgs(of)).get()) != expected) return false;
+    if ((key ? PyDict_GetItemWithError(of, key) : owned(PyObject_CallNoArgs(of)).ptr()) != expected) return false;
   return true;
 }
 
@@ -134,14 +119,14 @@ inline bool is_observed() {
 
 // Whether autocast is active for any device.
 inline bool autocasts() {
-  return !has_default_dispatch() && Object(PyObject_CallNoArgs(torch().autocasts)).get() != Py_False;
+  return !has_default_dispatch() && owned(PyObject_CallNoArgs(torch().autocasts)).ptr() != Py_False;
 }
 
 // Whether autograd records nothing, even if a tensor requires grad and grad mode is on: inference mode excludes its
 // keys.
 inline bool is_below_autograd() {
   if (!torch().dispatch_keys.empty()) return (dispatch_keys().excluded & torch().inference_mode.excluded) != 0;
-  return Object(PyObject_CallNoArgs(torch().is_inference_mode_enabled)).get() != Py_False;
+  return owned(PyObject_CallNoArgs(torch().is_inference_mode_enabled)).ptr() != Py_False;
 }
 
 // See Tensor::bump_version. Below autograd's keys ATen's operators do not count, but torch's function does. So we call
@@ -182,11 +167,11 @@ inline const void* implementation(Tensor tensor) {
   return *reinterpret_cast<const void* const*>(tensor.get());
 }
 
-inline Object object_of(OwnTensor tensor) {
-  if (torch().in_c.wrap) return Object(torch().in_c.wrap(tensor.get()));
+inline nanobind::object object_of(OwnTensor tensor) {
+  if (torch().in_c.wrap) return owned(torch().in_c.wrap(tensor.get()));
   void* object;
   TORCH_ERROR_CODE_CHECK(torch().in_c.to_object(tensor.get(), nullptr, &object));
-  return Object(static_cast<PyObject*>(object));
+  return owned(static_cast<PyObject*>(object));
 }
 
 constexpr int kMostRedispatched = 3; // the tensors that `redispatch` can pass
@@ -216,15 +201,15 @@ inline OwnTensor redispatch(void* function, uint64_t keys, const AtenTensorHandl
 
 inline bool requires_grad(PyObject* object, Tensor tensor) {
   if (torch().in_c.requires_grad) return torch().in_c.requires_grad(implementation(tensor));
-  return Object(PyObject_GetAttrString(object, "requires_grad")).get() != Py_False;
+  return owned(PyObject_GetAttrString(object, "requires_grad")).ptr() != Py_False;
 }
 
 // The dispatch keys of a tensor, as bits.
 inline uint64_t keys_of(PyObject* object, Tensor tensor) {
   if (torch().keys_offset)
     return *reinterpret_cast<const uint64_t*>(*reinterpret_cast<char**>(tensor.get()) + torch().keys_offset);
-  const Object keys(PyObject_CallFunctionObjArgs(torch().keys_of_tensor, object, nullptr));
-  return PyLong_AsUnsignedLongLong(Object(PyObject_CallMethod(keys.get(), "raw_repr", nullptr)).get());
+  const nanobind::object keys = owned(PyObject_CallFunctionObjArgs(torch().keys_of_tensor, object, nullptr));
+  return PyLong_AsUnsignedLongLong(owned(PyObject_CallMethod(keys.ptr(), "raw_repr", nullptr)).ptr());
 }
 
 // A reference that is never released; null for None.

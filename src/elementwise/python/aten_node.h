@@ -69,9 +69,9 @@ struct AtenNode {
   Noted kernels; // at the key Autograd, and at the key of Computed::take
 
   // Returns the result with the node. Hooks of the program may be called.
-  Object record(const Signature& signature, OwnTensor result, const AtenTensorHandle* tensors) const {
+  nanobind::object record(const Signature& signature, OwnTensor result, const AtenTensorHandle* tensors) const {
     const Computed computed(signature, std::move(result), tensors);
-    Object recorded = object_of(python::redispatch(redispatch, keys, tensors, signature.tensors));
+    nanobind::object recorded = object_of(python::redispatch(redispatch, keys, tensors, signature.tensors));
     if (!computed.is_taken()) computed.fail("the operator that aten names has not called its own kernel");
     return recorded;
   }

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <exception>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -25,19 +26,6 @@
 #include "aten_node.h"
 
 namespace elementwise::python {
-
-// Releases the GIL while a long kernel runs.
-class WithoutLock {
- public:
-  explicit WithoutLock(bool is_long) : state_(is_long ? PyEval_SaveThread() : nullptr) {}
-  WithoutLock(const WithoutLock&) = delete;
-  ~WithoutLock() {
-    if (state_) PyEval_RestoreThread(state_);
-  }
-
- private:
-  PyThreadState* state_;
-};
 
 // The arguments of a call, on the stack of a boxed kernel.
 class Stack {
@@ -90,9 +78,11 @@ class Stack {
 
   // Calls the kernel, which replaces the arguments by the results. Requires measure().
   void run(const KernelOfLibrary& kernel) {
-    const bool is_long = numel_ > kLong;
-    if (is_long) own_tensors();
-    const WithoutLock unlocked(is_long);
+    std::optional<nanobind::gil_scoped_release> unlocked;
+    if (numel_ > kLong) {
+      own_tensors();
+      unlocked.emplace();
+    }
     kernel.call(values_);
   }
 
@@ -208,10 +198,10 @@ struct FastPath {
     try {
       if (by_aten) {
         stack.run(*kernel);
-        return aten.record(*signature, stack.result(0), stack.tensors()).release();
+        return aten.record(*signature, stack.result(0), stack.tensors()).release().ptr();
       }
-      Object value = run(*kernel, stack, out);
-      return records ? record(value, args) : value.release();
+      nanobind::object value = run(*kernel, stack, out);
+      return records ? record(value, args) : value.release().ptr();
     } catch (const ErrorInPython&) {
     } catch (const std::bad_alloc&) {
       PyErr_NoMemory();
@@ -246,14 +236,15 @@ struct FastPath {
     }
   }
 
-  Object run(const KernelOfLibrary& kernel, Stack& stack, PyObject* out) const {
+  nanobind::object run(const KernelOfLibrary& kernel, Stack& stack, PyObject* out) const {
     stack.run(kernel);
-    if (!(kernel.form & functional)) return Object(Py_NewRef(returns ? out : Py_None));
+    if (!(kernel.form & functional)) return owned(Py_NewRef(returns ? out : Py_None));
     OwnTensor results[kMaxOperands];
     for (int k = 0; k < kernel.results; k++) results[k] = stack.result(k);
     if (kernel.results == 1) return object_of(std::move(results[0]));
-    Object all(PyTuple_New(kernel.results));
-    for (int k = 0; k < kernel.results; k++) PyTuple_SetItem(all.get(), k, object_of(std::move(results[k])).release());
+    nanobind::object all = owned(PyTuple_New(kernel.results));
+    for (int k = 0; k < kernel.results; k++)
+      PyTuple_SetItem(all.ptr(), k, object_of(std::move(results[k])).release().ptr());
     return all;
   }
 
@@ -261,12 +252,13 @@ struct FastPath {
   static constexpr int64_t kMostRecordedByAten = 1 << 20;
 
   // Records the call by a node in Python, which gets the kernel's results, so that nothing is computed twice.
-  PyObject* record(const Object& value, PyObject* const* args) const {
-    const Object given(PyTuple_New(1 + signature->count));
-    const bool is_one = !PyTuple_Check(value.get());
-    PyTuple_SetItem(given.get(), 0, is_one ? Object(PyTuple_Pack(1, value.get())).release() : Py_NewRef(value.get()));
-    for (int i = 0; i < signature->count; i++) PyTuple_SetItem(given.get(), 1 + i, Py_NewRef(args[i]));
-    return Object(PyObject_Call(recorder, given.get(), nullptr)).release(); // may call hooks of the program
+  PyObject* record(const nanobind::object& value, PyObject* const* args) const {
+    const nanobind::object given = owned(PyTuple_New(1 + signature->count));
+    const bool is_one = !PyTuple_Check(value.ptr());
+    PyTuple_SetItem(
+        given.ptr(), 0, is_one ? owned(PyTuple_Pack(1, value.ptr())).release().ptr() : Py_NewRef(value.ptr()));
+    for (int i = 0; i < signature->count; i++) PyTuple_SetItem(given.ptr(), 1 + i, Py_NewRef(args[i]));
+    return owned(PyObject_Call(recorder, given.ptr(), nullptr)).release().ptr(); // may call hooks of the program
   }
 };
 
