@@ -24,19 +24,22 @@ void for_each_element(const int64_t stride[2], const int64_t n[2], const auto& b
   }
 }
 
+// The elements at some places of two vectors, one after the other.
+template <int... place, class Vector>
+Vector shuffled(Vector first, Vector second) {
+#ifdef __clang__
+  return __builtin_shufflevector(first, second, place...);
+#else // GCC has __builtin_shufflevector only since version 12
+  return __builtin_shuffle(first, second, Vector{place...});
+#endif
+}
+
 // Transposes W x W elements, where a vector has W elements. The rows of `from` are `s` elements apart; they become the
 // columns of `to`, whose rows are `n` elements apart. Each round interleaves the first half of the vectors with the
 // second half.
 template <class T, int W, int... I>
 void transpose(const Element<T>* from, int64_t s, Element<T>* to, int64_t n, std::integer_sequence<int, I...>) {
   typedef T Vector __attribute__((vector_size(W * sizeof(T))));
-  const auto interleave = [](Vector first, Vector second, auto from) {
-#ifdef __clang__
-    return __builtin_shufflevector(first, second, (I % 2 * W + I / 2 + from)...);
-#else // GCC has __builtin_shufflevector only since version 12
-    return __builtin_shuffle(first, second, Vector{(I % 2 * W + I / 2 + from)...});
-#endif
-  };
   Vector x[W], y[W];
 #pragma GCC unroll 16
   for (int k = 0; k < W; k++) std::memcpy(x + k, from + k * s, sizeof(Vector));
@@ -44,8 +47,8 @@ void transpose(const Element<T>* from, int64_t s, Element<T>* to, int64_t n, std
   for (int rounds = W; rounds > 1; rounds /= 2) {
 #pragma GCC unroll 16
     for (int k = 0; k < W / 2; k++) {
-      y[2 * k] = interleave(x[k], x[W / 2 + k], std::integral_constant<int, 0>{});
-      y[2 * k + 1] = interleave(x[k], x[W / 2 + k], std::integral_constant<int, W / 2>{});
+      y[2 * k] = shuffled<(I % 2 * W + I / 2)...>(x[k], x[W / 2 + k]);
+      y[2 * k + 1] = shuffled<(I % 2 * W + I / 2 + W / 2)...>(x[k], x[W / 2 + k]);
     }
 #pragma GCC unroll 16
     for (int k = 0; k < W; k++) x[k] = y[k];
@@ -65,11 +68,7 @@ void every_other(const Element<T>* from, Element<T>* to, std::integer_sequence<i
   Vector low, high;
   std::memcpy(&low, from, sizeof(Vector));
   std::memcpy(&high, from + sizeof...(I), sizeof(Vector));
-#ifdef __clang__
-  const Vector result = __builtin_shufflevector(low, high, (2 * I + first)...);
-#else
-  const Vector result = __builtin_shuffle(low, high, Vector{(2 * I + first)...});
-#endif
+  const Vector result = shuffled<(2 * I + first)...>(low, high);
   std::memcpy(to, &result, sizeof(Vector));
 }
 
