@@ -62,13 +62,9 @@ template <class P, class C>
 struct WithOf {
   using type = std::conditional_t<std::is_same_v<P, AnyC>, C, P>;
 };
-template <class P, class C>
-struct WithOf<Elements<P>, C> {
-  using type = Elements<typename WithOf<P, C>::type>;
-};
-template <class P, class C>
-struct WithOf<Optional<P>, C> {
-  using type = Optional<typename WithOf<P, C>::type>;
+template <template <class> class Of, class P, class C> // Elements<P> or Optional<P>
+struct WithOf<Of<P>, C> {
+  using type = Of<typename WithOf<P, C>::type>;
 };
 template <class P, class C>
 using With = typename WithOf<P, C>::type;
@@ -111,6 +107,10 @@ struct ReadOfRows<R (F::*)(AnyRow&, P...) const noexcept(kNoexcept)> {
   using Arguments = List<std::remove_cvref_t<P>...>;
 };
 
+// Whether a functor computes a row, and not an element.
+template <class F>
+constexpr bool is_of_rows = requires { typename ReadOfRows<decltype(&F::template operator()<AnyC, AnyRow>)>::Results; };
+
 // If the functor is not a template of only C, we assume that it has one result, and that all its arguments are C.
 // nvcc 13 refuses the address of operator() outside of decltype.
 template <class F, size_t kArguments>
@@ -125,17 +125,10 @@ struct Of<F, kArguments> : Read<decltype(&F::template operator()<AnyC>)> {
   static constexpr bool kAreRead = true;
 };
 template <class F, size_t kArguments>
-  requires requires { typename ReadOfRows<decltype(&F::template operator()<AnyC, AnyRow>)>::Results; }
+  requires is_of_rows<F>
 struct Of<F, kArguments> : ReadOfRows<decltype(&F::template operator()<AnyC, AnyRow>)> {
   static constexpr bool kAreRead = true;
 };
-
-// Whether a functor computes a row, and not an element.
-template <class F>
-constexpr bool is_of_rows = false;
-template <class F>
-  requires requires { typename ReadOfRows<decltype(&F::template operator()<AnyC, AnyRow>)>::Results; }
-constexpr bool is_of_rows<F> = true;
 
 template <size_t place, class... P>
 std::tuple_element_t<place, std::tuple<P...>> at(List<P...>);
