@@ -144,19 +144,13 @@ inline std::vector<torch::stable::Tensor> contiguous(std::vector<torch::stable::
 
 // The address of a tensor's elements, for the members of a functor; null if the tensor is absent. For a member of
 // another type than T, name the type: data<int64_t>(index).
-template <class T>
+template <class T = void>
 const T* data(const std::optional<torch::stable::Tensor>& x) {
   return x ? static_cast<const T*>(x->const_data_ptr()) : nullptr;
 }
-template <class T>
+template <class T = void>
 T* mutable_data(const std::optional<torch::stable::Tensor>& x) {
   return x ? static_cast<T*>(x->mutable_data_ptr()) : nullptr;
-}
-inline const void* data(const std::optional<torch::stable::Tensor>& x) {
-  return x ? x->const_data_ptr() : nullptr;
-}
-inline void* mutable_data(const std::optional<torch::stable::Tensor>& x) {
-  return x ? x->mutable_data_ptr() : nullptr;
 }
 
 template <class T>
