@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstring>
 
 #include "../functor.h"
 
@@ -19,12 +18,9 @@
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-template <class To, class From>
-To bits_as(From from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  std::memcpy(&to, &from, sizeof(to));
-  return to;
+template <class To>
+To bits_as(auto from) {
+  return __builtin_bit_cast(To, from);
 }
 
 // Tells `narrow` the type of its result.

@@ -11,7 +11,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -56,16 +55,12 @@ constexpr C kLeastNormal = std::numeric_limits<C>::min();
 
 template <class C>
 ELEMENTWISE_MATH bits_t<C> bits(C x) {
-  bits_t<C> to;
-  std::memcpy(&to, &x, sizeof(to));
-  return to;
+  return __builtin_bit_cast(bits_t<C>, x); // std::bit_cast cannot be called on a GPU
 }
 
 template <class C>
 ELEMENTWISE_MATH C number(bits_t<C> x) {
-  C to;
-  std::memcpy(&to, &x, sizeof(to));
-  return to;
+  return __builtin_bit_cast(C, x);
 }
 
 // `magnitude` with the sign of `sign`.
