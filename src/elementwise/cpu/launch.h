@@ -7,8 +7,8 @@
 #include <atomic>
 #include <bit>
 #include <cstddef>
+#include <exception>
 #include <memory>
-#include <new>
 
 #include "machine.h"
 #include "tiles.h"
@@ -24,8 +24,8 @@ struct Packed {
 
 // Returns the calling thread's memory for all operands. It is not on the stack, because a thread may have too little.
 inline Packed* packed_operands() {
-  static thread_local const std::unique_ptr<std::byte[]> memory(new std::byte[kMaxOperands * sizeof(Packed) + kLine]);
-  return reinterpret_cast<Packed*>(memory.get() + Tiles::before_line(memory.get(), 1));
+  static thread_local const std::unique_ptr<Packed[]> memory(new Packed[kMaxOperands]);
+  return memory.get();
 }
 
 // The part of a call that one thread computes.
@@ -147,39 +147,39 @@ class Run {
   Packed* const packed_ = packed_operands();
 };
 
-// Calls run(caught), where caught(first, last) does what body(first, last) does in a thread of a pool. If that throws
-// std::bad_alloc, the thread goes on, and in_pool throws it later: a pool would end the process, or lose the exception.
+// Calls run(caught), where caught(first, last) does what body(first, last) does in a thread of a pool, in the default
+// floating-point environment. If that throws, the thread goes on, and in_pool throws the exception later: a pool would
+// end the process, or lose the exception.
 void in_pool(const auto& body, const auto& run) {
-  std::atomic<bool> lacks_memory = false;
+  std::atomic_flag has_thrown = ATOMIC_FLAG_INIT;
+  std::exception_ptr thrown;
   run([&](int64_t first, int64_t last) {
+    const DefaultFloatEnvironment environment;
     try {
       body(first, last);
-    } catch (const std::bad_alloc&) {
-      lacks_memory = true;
+    } catch (...) {
+      if (!has_thrown.test_and_set()) thrown = std::current_exception();
     }
   });
-  if (lacks_memory) throw std::bad_alloc();
+  if (thrown) std::rethrow_exception(thrown);
 }
 
-// parallel_for(end, grain, body) splits [0, end) into parts of at least `grain`, and calls body(first, last) for each.
+// parallel_for(end, grain, body) splits [0, end) into parts of at least `grain`, and calls body(first, last) for each,
+// as in_pool does.
 void launch(const Task& task, const auto& parallel_for) {
   // For fewer elements, a second thread costs more than it saves (measured).
   constexpr int64_t kGrain = 32 * 1024;
+  const DefaultFloatEnvironment environment;
   const Computer computer = isa().computer(task.index)(task.dtype);
   const int64_t numel = task.plan.numel();
   void* const* const end = task.data + computer.results;
   const bool writes_all = std::find(task.data, end, nullptr) == end;
   // Planning tiles would take as long as computing.
-  if (numel <= kGrain && writes_all && task.plan.contiguous(task.data)) {
-    const DefaultFloatEnvironment environment;
+  if (numel <= kGrain && writes_all && task.plan.contiguous(task.data))
     return computer.row(numel, task.data, task.numbers);
-  }
   const Tiles tiles(task.plan, computer, task.data);
   const bool stream = tiles.bytes > last_level_cache() && tiles.can_stream(computer, task.data, task.plan.operands);
-  const auto part = [&](int64_t begin, int64_t end) {
-    const DefaultFloatEnvironment environment;
-    Run(task, computer, tiles, stream)(begin, end);
-  };
+  const auto part = [&](int64_t begin, int64_t end) { Run(task, computer, tiles, stream)(begin, end); };
   if (numel <= kGrain) return part(0, tiles.total);
   const int64_t elements_per_tile = std::max<int64_t>(1, numel / tiles.total);
   parallel_for(tiles.total, kGrain / elements_per_tile, part);

@@ -30,14 +30,16 @@ namespace elementwise::cpu {
 class Lines {
  public:
   Lines() = default;
-  explicit Lines(int64_t bytes) : memory_(new std::byte[bytes + kLine]) {}
+  explicit Lines(int64_t bytes) : memory_(new Line[bytes / kLine + 1]) {}
   std::byte* get() const { // null without memory
-    const auto begin = reinterpret_cast<uintptr_t>(memory_.get());
-    return memory_.get() + (kLine - begin % kLine) % kLine;
+    return reinterpret_cast<std::byte*>(memory_.get());
   }
 
  private:
-  std::unique_ptr<std::byte[]> memory_;
+  struct alignas(kLine) Line {
+    std::byte bytes[kLine];
+  };
+  std::unique_ptr<Line[]> memory_;
 };
 
 // The memory for the sums over rows of a result.
@@ -51,15 +53,14 @@ template <class ParallelFor>
 class RowsRun {
  public:
   RowsRun(
-      const rows::Task& task, const Computer& computer, const RowMover& mover, int64_t begin, int64_t end,
+      const rows::Task& task, const Computer& computer, uint32_t reads, int64_t begin, int64_t end,
       const ParallelFor* parallel_for)
       : task_(task),
         computer_(computer),
-        mover_(mover),
         parallel_for_(parallel_for),
         row_(begin),
         end_(end),
-        read_(computer.reads(AnyRow(std::max<int64_t>(1, task.size), task.numbers))),
+        reads_(reads),
         most_(parallel_for ? 1 : std::numeric_limits<int64_t>::max()) {
     for (int d = task.dims - 1; d >= 0 && begin < end; d--) { // without rows, a size may be 0
       digit_[d] = begin % task.sizes[d];
@@ -142,7 +143,7 @@ class RowsRun {
     x.is_converted = has_16_bits(task_.dtypes[k]) || x.is_mask;
     x.width = x.is_converted ? 4 : task_.bytes[k];
     const bool is_aligned = reinterpret_cast<uintptr_t>(task_.data[k]) % task_.bytes[k] == 0;
-    const bool is_unread = !is_result && !task_.is_of_row(k) && !(read_ >> (k - task_.results) & 1);
+    const bool is_unread = !is_result && !task_.is_of_row(k) && !(reads_ >> (k - task_.results) & 1);
     x.is_direct = task_.is_unwanted(k) || is_unread ||
                   (!is_summed && !x.is_converted && !(is_result && !task_.is_apart) && is_aligned && x.step == 1);
     if (is_summed && !task_.is_of_row(k) && x.step == 1) { // the kernel adds to the sums
@@ -232,7 +233,6 @@ class RowsRun {
         continue;
       }
       (*parallel_for_)(count_of_blocks(task_.size), kGrain, [&](int64_t first, int64_t last) {
-        const DefaultFloatEnvironment environment;
         const int64_t step = has_buffers ? kStep : last - first;
         Buffers buffers = buffers_of(std::min(step, last - first) * kRowBlock);
         for (; first < last; first += step) {
@@ -242,7 +242,7 @@ class RowsRun {
           if (is_last) put_all(buffers, 1);
         }
       });
-      if (needs_whole_row) return RowsRun(task_, computer_, mover_, row_, row_ + 1, nullptr).compute(sums);
+      if (needs_whole_row) return RowsRun(task_, computer_, reads_, row_, row_ + 1, nullptr).compute(sums);
     }
   }
   Buffers buffers_of(int64_t elements) const {
@@ -352,12 +352,7 @@ class RowsRun {
     for (int64_t i = 0; i < count; i++) {
       const std::byte* const from = buffers_.of[k].get() + i * x.elements * x.width;
       std::byte* const to = sums + (offset_[k] + i * x.next / task_.bytes[k]) * x.width;
-      if (x.step == 0 || x.step == 1)
-        (x.step == 0 ? mover_.sum : mover_.add)[is_double](from, x.elements, to);
-      else if (is_double)
-        add_apart<double>(from, x.elements, x.step, to);
-      else
-        add_apart<float>(from, x.elements, x.step, to);
+      mover_.add[is_double](from, x.elements, x.step, to);
     }
   }
   // Adds the sums of a few rows to those of all, or copies them there if these are the first, of `done` rows.
@@ -372,11 +367,6 @@ class RowsRun {
       std::memcpy(sums.all.get(), few, task_.numel[k] * 8);
     else
       std::copy_n(reinterpret_cast<const float*>(few), task_.numel[k], sums.all.get());
-  }
-  // Adds to elements that are `step` apart, where an `int dim` is not the last one.
-  template <class T>
-  static void add_apart(const std::byte* from, int64_t n, int64_t step, std::byte* to) {
-    for (int64_t j = 0; j < n; j++) reinterpret_cast<T*>(to)[j * step] += reinterpret_cast<const T*>(from)[j];
   }
 
   // Advances by `rows`, at most to the end of the last dimension.
@@ -395,14 +385,14 @@ class RowsRun {
 
   const rows::Task& task_;
   const Computer& computer_;
-  const RowMover& mover_;
+  const RowMover& mover_ = *isa().row_mover;
   const ParallelFor* const parallel_for_;
   int64_t row_;
   const int64_t end_;
   int64_t digit_[kMaxDims] = {}, offset_[kMaxOperands] = {};
   Place places_[kMaxOperands];
   Buffers buffers_{0, task_.size};
-  const uint32_t read_;              // bit k: whether elements of the k-th input may be read
+  const uint32_t reads_;             // bit k: whether elements of the k-th input may be read
   int64_t bytes_of_row_ = 0;         // of a row, in the operands that have buffers, and in these
   uint32_t added_ = 0;               // the results that the kernel adds to `sums`
   int64_t most_;                     // rows at once
@@ -418,34 +408,21 @@ void launch_rows(const rows::Task& task, const auto& parallel_for) {
   constexpr int64_t kGrain = 32 * 1024; // elements for which it pays to use another thread
   constexpr int64_t kLongRow = 128 * 1024, kFewRows = 8;
   const Computer computer = isa().computer(task.index)(task.dtype);
-  const RowMover& mover = *isa().row_mover;
+  const RowReads reads = computer.reads(AnyRow(std::max<int64_t>(1, task.size), task.numbers));
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, task.size));
   // A row that is written in place is not shared, because a function of elements may read an element of another thread.
   const bool is_shared = task.size >= kLongRow && task.count < kFewRows && task.is_apart;
   const auto run = [&](int64_t begin, int64_t end) {
-    return RowsRun(task, computer, mover, begin, end, is_shared ? &parallel_for : nullptr);
+    return RowsRun(task, computer, reads.inputs, begin, end, is_shared ? &parallel_for : nullptr);
   };
   const DefaultFloatEnvironment environment; // of this thread, which also adds up sums
-  std::atomic<bool> is_outside = false;
-  std::atomic<int64_t> outside = 0;
   const auto for_rows = [&](int64_t end, int64_t rows_of_one, const auto& body) {
-    const auto part = [&](int64_t from, int64_t to) {
-      const DefaultFloatEnvironment environment;
-      try {
-        body(from, to);
-      } catch (const OutsideOfRow& found) {
-        outside = found.place;
-        is_outside = true;
-      }
-    };
     if (end * rows_of_one <= grain || is_shared)
-      part(0, end);
+      body(0, end);
     else
-      parallel_for(end, std::max<int64_t>(1, grain / rows_of_one), part);
-    if (is_outside) throw OutsideOfRow{outside};
+      parallel_for(end, std::max<int64_t>(1, grain / rows_of_one), body);
   };
-  if (!computer.reads_no_place(AnyRow(std::max<int64_t>(1, task.size), task.numbers)))
-    run(0, task.count).check_places();
+  if (!reads.no_place) run(0, task.count).check_places();
   if (!task.summed)
     return for_rows(task.count, 1, [&](int64_t begin, int64_t end) { run(begin, end).compute(nullptr); });
   const int64_t parts = task.parts();
@@ -469,7 +446,7 @@ void launch_rows(const rows::Task& task, const auto& parallel_for) {
     const auto total = [&](int64_t part) { return sums[part * task.results + k].all.get(); };
     for (int64_t width = 1; width < parts; width *= 2) // pairwise
       for (int64_t part = 0; part + width < parts; part += 2 * width)
-        mover.add[true](total(part + width), task.numel[k], total(part));
+        isa().row_mover->add[true](total(part + width), task.numel[k], 1, total(part));
     isa().summer(task.dtypes[k]).round(total(0), task.numel[k], 1, task.data[k]);
   }
 }

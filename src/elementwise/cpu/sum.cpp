@@ -1,6 +1,7 @@
 // Adds up and converts rows of adjacent elements. The order of the additions is the same for every instruction set. The
 // file is compiled once for each of them, as kernels.h is, and other files use only the tables `summers` and
 // `row_mover`.
+#include "../rows/row.h"
 #include "convert.h"
 #include "vectors.h"
 
@@ -19,15 +20,6 @@ compute_t<T> sum(const Element<T>* x, int64_t n) {
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
   return lanes[0];
-}
-
-// Adds up blocks pairwise, as row_loops.h does.
-template <class T>
-double sum_of_blocks(const Element<T>* x, int64_t n) {
-  if (n <= kRowBlock) return sum(x, n);
-  int64_t half = kRowBlock;
-  while (2 * half < n) half *= 2;
-  return sum_of_blocks(x, half) + sum_of_blocks(x + half, n - half);
 }
 
 // The sum of one element of each of kRows rows, pairwise; rows are n elements apart.
@@ -69,12 +61,15 @@ void round(const double* sums, int64_t n, int64_t step, void* to) {
 // ---- One row.
 
 template <class T>
-void add_row(const void* from, int64_t n, void* to) {
-  add_rows<1>(static_cast<const Element<T>*>(from), n, static_cast<T*>(to));
-}
-template <class T>
-void add_sum_of_row(const void* from, int64_t n, void* to) {
-  *static_cast<T*>(to) += static_cast<T>(sum_of_blocks(static_cast<const Element<T>*>(from), n));
+ELEMENTWISE_FLATTEN void add_row(const void* from, int64_t n, int64_t step, void* to) {
+  const auto* const x = static_cast<const Element<T>*>(from);
+  auto* const sums = static_cast<T*>(to);
+  if (step == 0)
+    *sums += passes::Sum{}(OneRow{n, 0, nullptr, nullptr, nullptr, nullptr}, [x](int64_t j) { return x[j].value; });
+  else if (step == 1)
+    add_rows<1>(x, n, sums);
+  else // an `int dim` is not the last one
+    for (int64_t j = 0; j < n; j++) sums[j * step] += x[j].value;
 }
 
 // GCC does not vectorise conversions of float16, so we call the instructions. An array of eight in between would be
@@ -119,7 +114,6 @@ const RowMover row_mover{
     {widen_row<bfloat16>, widen_row<float16>},
     {narrow_row<bfloat16>, narrow_row<float16>},
     widen_bools,
-    {add_row<float>, add_row<double>},
-    {add_sum_of_row<float>, add_sum_of_row<double>}};
+    {add_row<float>, add_row<double>}};
 
 } // namespace elementwise::cpu::ELEMENTWISE_ISA

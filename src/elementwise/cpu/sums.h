@@ -55,7 +55,6 @@ class Sums {
   void operator()(void* memory, const auto& parallel_for) {
     memory_ = static_cast<double*>(memory);
     parallel_for(parts_, 1, [&](int64_t begin, int64_t end) {
-      const DefaultFloatEnvironment environment;
       for (int64_t part = begin; part < end; part++) compute(part);
     });
     for (int k = 0; k < computer_.results; k++) {
@@ -64,7 +63,6 @@ class Sums {
       for (int d = 0; d < plan_.dims; d++) boxes *= plan_.stride[d][k] ? parts_along_[d] : 1;
       const int64_t grain = std::max<int64_t>(1, kElements * boxes / (parts_ * count_[k]));
       parallel_for(boxes, grain, [&](int64_t begin, int64_t end) {
-        const DefaultFloatEnvironment environment;
         for (int64_t box = begin; box < end; box++) finish(k, box);
       });
     }
@@ -185,7 +183,7 @@ class Sums {
     while (advance(at, 0, parts)) {
       int64_t other = part;
       for (int d = 0; d < plan_.dims; d++) other += at[d] * step[d];
-      isa().row_mover->add[true](sums(k, other), count_[k], total);
+      isa().row_mover->add[true](sums(k, other), count_[k], 1, total);
     }
     do {
       int64_t from = 0, to = offset;

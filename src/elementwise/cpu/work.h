@@ -105,6 +105,12 @@ struct SeveralRows {
   const int64_t* pitch;
 };
 
+// What the compiler knows about the reads of a functor over rows.
+struct RowReads {
+  bool no_place;   // it reads no single place
+  uint32_t inputs; // bit k: it may read elements of the k-th input
+};
+
 // Computes a functor in one dtype.
 struct Computer {
   // Computes n adjacent elements of each operand.
@@ -115,12 +121,10 @@ struct Computer {
   const int* bytes; // the size of an element of each operand
   int shortest = 0; // shorter rows are packed even if there is a short_rows
   // For a functor over rows: rows computes them; check_places throws OutsideOfRow if a row reads a place outside of
-  // it, unless elements decide which; reads_no_place tells whether the compiler knows that no place is read. Bit k of
-  // `reads` tells whether elements of the k-th input may be read.
+  // it, unless elements decide which.
   void (*rows)(const SeveralRows&) = nullptr;
   void (*check_places)(const SeveralRows&) = nullptr;
-  bool (*reads_no_place)(const OneRow& any) = nullptr;
-  uint32_t (*reads)(const OneRow& any) = nullptr;
+  RowReads (*reads)(const OneRow& any) = nullptr;
 };
 
 // The computer of an operator for a dtype.
@@ -152,9 +156,9 @@ struct RowMover {
   void (*widen[2])(const void* from, int64_t n, float* to);
   void (*narrow[2])(const float* from, int64_t n, void* to);
   void (*widen_bools)(const void* from, int64_t n, int32_t* to);
-  // Add a row to another one, or the sum of a row to one number: float ([0]) or double ([1]).
-  void (*add[2])(const void* from, int64_t n, void* to);
-  void (*sum[2])(const void* from, int64_t n, void* to);
+  // Add the elements of a row to numbers that are `step` apart, or all to one number if `step` is 0: float ([0]) or
+  // double ([1]).
+  void (*add[2])(const void* from, int64_t n, int64_t step, void* to);
 };
 
 // Whether an element is closer to the same element of the next row than to the next one of its own row, as in a

@@ -149,19 +149,15 @@ ELEMENTWISE_FLATTEN passes::Outside outside_of(const OneRow& row) {
   return outside == Loop::checked(row, 2).outside ? outside : passes::Outside();
 }
 
-// Whether the compiler knows that there is none. Without optimisation it does not, and all rows are checked.
+// Without optimisation the compiler knows nothing: all rows are checked, and all tensors are read. The kernel always
+// reads the operands that follow the tensors of the functor, such as gradients.
 template <class Loop>
-ELEMENTWISE_FLATTEN bool reads_no_place(const OneRow& any) {
+ELEMENTWISE_FLATTEN RowReads reads(const OneRow& any) {
   const bool is_inside = outside_of<Loop>(any).number == 0;
-  return __builtin_constant_p(is_inside) && is_inside;
-}
-
-// Returns which tensors of the functor the kernel may read: all of them, unless the compiler knows better. The kernel
-// always reads the operands that follow these, such as gradients.
-template <class Loop>
-ELEMENTWISE_FLATTEN uint32_t reads(const OneRow& any) {
   const uint32_t read = Loop::checked(any, 1).read;
-  return __builtin_constant_p(read) ? read | ~uint32_t{0} << Loop::kInputs : ~uint32_t{0};
+  return {
+      __builtin_constant_p(is_inside) && is_inside,
+      __builtin_constant_p(read) ? read | ~uint32_t{0} << Loop::kInputs : ~uint32_t{0}};
 }
 
 // A 16-bit dtype uses the computer of float, because rows are converted when they are copied.
@@ -178,7 +174,6 @@ Computer row_computer(int32_t dtype) {
         if (const passes::Outside outside = outside_of<Loop>(row); outside.number) throw OutsideOfRow{outside.place};
       });
     };
-    chosen.reads_no_place = reads_no_place<Loop>;
     chosen.reads = reads<Loop>;
   });
   return chosen;
