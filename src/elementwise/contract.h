@@ -82,17 +82,15 @@ struct Caller {
   throw std::runtime_error(text.str());
 }
 
-inline std::string list(const int64_t* values, int64_t n) {
-  std::string text = "[";
-  for (int64_t i = 0; i < n; i++) text += (i ? ", " : "") + std::to_string(values[i]);
-  return text + "]";
-}
-
 // "x, y or z", if `last` is " or ". word(i) returns the i-th of n words.
 std::string listed(size_t n, const char* last, const auto& word) {
   std::string text;
   for (size_t i = 0; i < n; i++) text.append(i == 0 ? "" : i + 1 < n ? ", " : last).append(word(i));
   return text;
+}
+
+inline std::string list(const int64_t* values, int64_t n) {
+  return "[" + listed(n, ", ", [&](size_t i) { return std::to_string(values[i]); }) + "]";
 }
 
 // Returns torch's name of a device, for error messages. The ordinals of its type cannot change, because serialized

@@ -56,7 +56,6 @@ class Layout {
     return true;
   }
 
-  // Whether the caller asks for the k-th result.
   bool is_wanted(int k) const {
     return wanted_ >> k & 1;
   }
@@ -76,7 +75,6 @@ class Layout {
     return shape;
   }
 
-  // Checks a result that is written to.
   void check_result(int k, const Operand& whole) const {
     const Operand& x = operands_[k];
     const Shape shape = shape_of(k, whole);
@@ -143,12 +141,8 @@ class Layout {
   }
 
  private:
-  // Returns the number that was passed for the argument `name`, or null if the schema has no such argument.
-  const Number* number(std::string_view name, Kind kind) const {
-    return contract::number(signature_, numbers_, name, kind);
-  }
   bool keeps_dim() const {
-    const Number* const keeps = number("keepdim", Kind::boolean);
+    const Number* const keeps = contract::number(signature_, numbers_, "keepdim", Kind::boolean);
     return keeps && keeps->integer;
   }
 
@@ -164,7 +158,7 @@ class Layout {
     }
     if (dims == 0) contract::fail(caller_, first().name, " must have a dimension to reduce, got shape []");
     if (row_sizes) find_trailing_dimensions(*row_sizes);
-    const Number* const given = number("dim", Kind::integer);
+    const Number* const given = contract::number(signature_, numbers_, "dim", Kind::integer);
     const int64_t dim = given ? given->integer : -count_;
     if (dim < -dims || dim >= dims)
       contract::fail(caller_, "dim must be from ", -dims, " to ", dims - 1, ", got ", dim);
