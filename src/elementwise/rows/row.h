@@ -1,7 +1,6 @@
 // How to write an operator over rows. A row is all elements of a tensor along one dimension: the last one, or the one
 // that an `int dim` of the schema names. With `SymInt[] normalized_shape` it is all elements along the last dimensions,
-// which must have these sizes. The operator's entry in the table looks like that of an element-wise operator.
-// The functor's first parameter, a Row&, says that it works on rows:
+// which must have these sizes. The functor's first parameter, a Row&, says that it works on rows:
 //
 //   Operator<"rms_norm(Tensor x, Tensor weight, float eps=1e-5)", RmsNorm, functional | differentiable>,
 //
@@ -15,50 +14,38 @@
 //     }
 //   };
 //
-// The functor runs for each row. If there are fewer than eight rows, and each has 131,072 elements or more, the threads
-// share each row, and the functor runs several times. So it must have no side effects, and must not be noexcept. It
-// receives the arguments of the schema in their order:
+// The functor runs for each row, and several times for a long row that threads share (cpu/work.h). So it must have no
+// side effects, and must not be noexcept. It receives the arguments of the schema in their order:
 //
-//   Elements<C>      a tensor with a value for each element of a row. These tensors are broadcast together, so a tensor
-//                    of shape [n] has a value for each column and is the same for all rows.
-//   C                a tensor with one value for each row: its shape is that of the others without the reduced
-//                    dimension. Or a `float` of the schema, which may be a double instead.
-//   int64_t, bool    an `int` or a `bool` of the schema, or a tensor of that dtype with one value for each row: labels.
-//   Elements<bool>   a tensor with its own dtype. Optional<Elements<C>> and Optional<C> may be absent; for the first, a
-//                    function of elements receives an Optional<C>.
-//
-// All tensors of type C have the same dtype, but if the first one has 16 bits, the others may be float32. A result has
-// the dtype of the first tensor, and a gradient that of its own.
+//   Elements<C>      a tensor with a value for each element of a row. These tensors are broadcast together
+//   C                a tensor with one value for each row, or a `float` of the schema, which may be a double instead
+//   int64_t, bool    an `int` or a `bool` of the schema, or a tensor of that dtype with one value for each row: labels
+//   Elements<bool>   a tensor with its own dtype
+//   Optional<...>    a tensor that may be absent. For an Optional<Elements<C>>, f below receives an Optional<C>
 //
 // A functor reads elements only through reductions. Each takes a function of elements and the tensors to read, and
 // returns a number, which later functions may use. Without a function, a call takes one tensor: row.sum(x).
 //
 //   row.sum(f, x...)          row.product(f, x...)
-//   row.mean(f, x...)         the mean, rounded once, so that the mean of equal elements is exactly one of them. Where
-//                             that does not matter, row.sum(f, x...) / row.size() is faster.
+//   row.mean(f, x...)         the mean, rounded once, so that the mean of equal elements is exactly one of them.
+//                             row.sum(f, x...) / row.size() is faster
 //   row.max(f, x...)          row.min(f, x...)      row.log_sum_exp(f, x...)
 //   row.reduce(identity, join, f, x...)             any join(a, b) of two C that is associative and commutative, and
-//                                                   returns a for join(a, identity)
+//                                                   returns a for join(a, identity). It has no derivative
 //   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
 //   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. No
-//                             derivative is computed for it, so the results must not depend on what is subtracted.
+//                             derivative is computed for it, so the results must not depend on what is subtracted
 //   row.at(x, place)          one element. A place outside of the row is an error. On the CPU, nothing is written then,
-//                             unless the elements decide which place is read, or whether one is.
+//                             unless the elements decide which place is read, or whether one is
+//   row.keep(f, x...)         a row that several functions read, computed once; pass it like a tensor. How many rows
+//                             are kept must not depend on the elements: a GPU's memory is allocated before the launch
+//   row.softmax(f, x...)      the softmax of f; pass it like a tensor, or return it
+//   row.size()                the number of elements
+//   row.columns()             pass it like a tensor: f receives the place of the element, an int64_t
+//   row.index()               the place of the row in the last dimension that is not reduced
 //
 // A function of elements must not call a reduction, row.each or row.keep. It may call row.at for a tensor that is not
 // kept, if the operator has no derivative. Any other call ends the process, with a message that says so.
-//
-// row.size() is the number of elements. Pass row.columns() like a tensor, and f receives the place of the
-// element, an int64_t. row.index() is the place of the row in the last dimension that is not reduced. To leave out
-// elements that do not satisfy a condition, let f return the identity for them: 0 in a sum.
-//
-// const auto e = row.keep(f, x...) computes a row once that several functions read; pass e like a tensor. This pays off
-// if f calls a function such as exp. The gradient keeps the derivatives of e, too, so do not keep a row that a single
-// function reads. The number of rows that you keep must not depend on the elements, because a GPU's memory for them is
-// allocated before the launch.
-//
-// const auto p = row.softmax(f, x...) is the softmax of f; pass p like a tensor, or return it. Where f is minus
-// infinity, p is 0; if all of a row is, p is NaN.
 //
 // The type of the result says what it is. row.each(f, x...) returns Elements<T>, which has the shape of the tensors,
 // and which no function can read. A functor calls row.each in the order of its results, and returns what each call
@@ -67,10 +54,13 @@
 // functor that returns what row.softmax made has the result Probabilities<C>, and calls row.softmax once. Its backward
 // pass reads the result, and computes no exp.
 //
+// All tensors of type C have the same dtype, but if the first one has 16 bits, the others may be float32. A result has
+// the dtype of the first tensor, and a gradient that of its own.
+//
 // The order of additions depends only on the length of the row (cpu/row_loops.h), so the bits are the same for every
 // instruction set, number of threads and layout, and on CUDA. 16-bit types are computed in float.
 //
-// Not supported: a derivative of reduce; third derivatives; a tangent of a tangent.
+// Not supported: third derivatives; a tangent of a tangent.
 #pragma once
 
 #include <cmath>
