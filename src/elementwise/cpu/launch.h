@@ -7,8 +7,8 @@
 #include <atomic>
 #include <bit>
 #include <cstddef>
-#include <exception>
 #include <memory>
+#include <new>
 
 #include "machine.h"
 #include "tiles.h"
@@ -149,19 +149,23 @@ class Run {
 
 // Calls run(caught), where caught(first, last) does what body(first, last) does in a thread of a pool, in the default
 // floating-point environment. If that throws, the thread goes on, and in_pool throws the exception later: a pool would
-// end the process, or lose the exception.
+// end the process, or lose the exception. (GCC 12's std::exception_ptr would need symbols of a new libstdc++.)
 void in_pool(const auto& body, const auto& run) {
-  std::atomic_flag has_thrown = ATOMIC_FLAG_INIT;
-  std::exception_ptr thrown;
+  std::atomic<bool> lacks_memory = false, is_outside = false;
+  std::atomic<int64_t> outside = 0;
   run([&](int64_t first, int64_t last) {
     const DefaultFloatEnvironment environment;
     try {
       body(first, last);
-    } catch (...) {
-      if (!has_thrown.test_and_set()) thrown = std::current_exception();
+    } catch (const std::bad_alloc&) {
+      lacks_memory = true;
+    } catch (const OutsideOfRow& found) {
+      outside = found.place;
+      is_outside = true;
     }
   });
-  if (thrown) std::rethrow_exception(thrown);
+  if (lacks_memory) throw std::bad_alloc();
+  if (is_outside) throw OutsideOfRow{outside};
 }
 
 // parallel_for(end, grain, body) splits [0, end) into parts of at least `grain`, and calls body(first, last) for each,
