@@ -153,6 +153,16 @@ ELEMENTWISE_INLINE auto primal(const Dual<C>& x) {
 }
 
 } // namespace math
+
+// x without its derivative, in every order, as torch's x.detach().
+template <class C>
+ELEMENTWISE_INLINE C detach(C x) {
+  return x;
+}
+template <class C>
+ELEMENTWISE_INLINE Dual<C> detach(const Dual<C>& x) {
+  return {detach(x.value), C(0)};
+}
 } // namespace elementwise::inline ELEMENTWISE_TARGET
 
 // std::numeric_limits and functions such as std::isnan look at the value of a dual number. std::exp and similar

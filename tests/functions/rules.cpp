@@ -135,6 +135,10 @@ int main() {
   at("silu", [](auto x) { return x * elementwise::sigmoid(x); }, -800, 0);
   // A derivative of 0 stays 0 beside an infinite factor, and beside an infinite derivative of the factor.
   at("a product", [](auto x, auto y) { return x * y; }, kInfinity, 0, 0, kInfinity);
+  at(
+      "an estimator", [](auto x) { return elementwise::detach(elementwise::rint(x)) + (x - elementwise::detach(x)); },
+      2.25, 1);
+  at("a weight", [](auto x, auto y) { return elementwise::detach(x * y) * x; }, 3, 2, 6, 0);
   const auto second = [](const char* name, const auto& f, double x, double y, double want) {
     const auto dual = f(Second{{x, 1.0}, {1.0, 0.0}}, Second{{y, 0.0}, {0.0, 0.0}});
     expect(name, x, y, dual.derivative.derivative, want, 1e-12);
@@ -150,6 +154,7 @@ int main() {
     relative(FUNCTION(atanh), 2);
   }
   second("a cube", [](auto x, auto y) { return elementwise::pow(x, y); }, -2, 3, -12);
+  second("a detached factor", [](auto x, auto y) { return elementwise::detach(x) * x + x * x * y; }, 3, 2, 4);
   second("a quotient", [](auto x, auto y) { return x * x / y; }, 1, 1e-160, 2e160);
   second("a guarded quotient", [](auto x, auto y) { return y > 0 ? x * x / y : x; }, 1, 1e-160, 2e160);
   second("a root", [](auto x, auto y) { return x * x * elementwise::rsqrt(y); }, 1, 1e-220, 2e110);
