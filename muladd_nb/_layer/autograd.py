@@ -78,23 +78,9 @@ def _partials(form: Form) -> dict[str, Partial]:
         of_each = [_partials(form.family[x,]) for x in form.gradients_of]
         parts = {x: [(i, one[x]) for i, one in enumerate(of_each) if x in one] for x in form.inputs}
         return {x: _sum_of(of_x) for x, of_x in parts.items() if of_x}
-    of = form.family[()]
-    inputs = [*of.kinds]
     if not form.role:
-        return {x: _first(form, form.family[x,]) for x in inputs if (x,) in form.family}
-    # A derivative's arguments are the operator's, then the gradients, then, from the second order on, the indices of
-    # the arguments that it differentiates with respect to.
-    grads, by = [*form.kinds][len(inputs) :][: len(of.of_c)], [*form.kinds][len(inputs) + len(of.of_c) :]
-    partials = {}
-    for x in inputs:
-        if x in form.inputs and x not in form.own:
-            partials[x] = _next(form, x, inputs, grads, by)
-        elif x in form.inputs and _is_by_formula(of, x):
-            partials[x] = _next_by_formula(form, x, inputs, grads, by)
-    for x in grads:
-        sources = [0 if x == other else None for other in grads]
-        partials[x] = Partial([*_kept(of, _reads(form)), *by], _times(form, inputs, sources, by))
-    return partials
+        return {x: _first(form, form.family[x,]) for x in form.kinds if (x,) in form.family}
+    return _OfDerivative(form).partials()
 
 
 def _kept(of: Form, read: Collection[str]) -> list[str]:
@@ -167,89 +153,101 @@ def _sum_of(parts: Sequence[tuple[int, Partial]]) -> Partial:
     return Partial(reads, summed, partial(summed, in_forward_mode=True))
 
 
-def _next(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]) -> Partial:
-    """Return the partial derivative of a derivative with respect to ``x``: a derivative of the next order."""
-    of, order, place, before = form.family[()], len(form.role), inputs.index(x), _before(form, inputs)
-    # It is zero if one of the first derivatives does not read x: x * y differentiated twice with respect to x is 0.
-    reads_x = [(y,) in form.family and x in form.family[y,].reads for y in inputs]
-    if not all(reads_x[at] for at in before):
-        return Partial([], None)
+class _OfDerivative:
+    """The partial derivatives of a derivative: those with respect to the operator's arguments are of the next order.
 
-    def unless_zero(times: Times) -> Times:
-        return lambda gradients, values: times(gradients, values) if all(reads_x[values[y]] for y in by) else None
+    A derivative's arguments are those of the operator (``inputs``), then the gradients (``grads``), then, from the
+    second order on, the indices of the inputs that it differentiates with respect to (``by``).
+    """
 
-    if order < 3 and (higher := form.family.get(SECOND if order == 1 else THIRD)):
-        read = _reads(form) & {*form.family[x,].reads} if order == 1 else _reads(form)
-        times = _times_product(higher, inputs, grads, by, before, place)
-        return Partial([*_kept(of, read), *grads, *by], unless_zero(times))
-    # torch.func cannot differentiate a formula while an operator runs.
-    in_reverse_mode, in_forward_mode = _by_formula(form, inputs, grads, by, place), _refuse(form, "take reverse mode")
-    return Partial([*inputs, *grads, *by], unless_zero(in_reverse_mode), unless_zero(in_forward_mode))
+    def __init__(self, form: Form) -> None:
+        self.form, self.operator, self.order = form, form.family[()], len(form.role)
+        self.inputs = [*self.operator.kinds]
+        after = [*form.kinds][len(self.inputs) :]
+        self.grads, self.by = after[: len(self.operator.of_c)], after[len(self.operator.of_c) :]
+        # The index of the input of a first derivative. A higher derivative gets the indices in each call.
+        self.before = [self.inputs.index(form.role[0])] if self.order == 1 else []
 
+    def partials(self) -> dict[str, Partial]:
+        partials = {}
+        for place, x in enumerate(self.inputs):
+            if x in self.form.inputs and x not in self.form.own:
+                partials[x] = self.next(x, place)
+            elif x in self.form.inputs and _is_by_formula(self.operator, x):
+                why = f"in forward mode there is no higher derivative by {x}, which has a dtype of its own"
+                refused = refusing(self.operator.name, f"{why}: take reverse mode")
+                partials[x] = Partial([*self.form.kinds], self.by_formula(place), refused)
+        for x in self.grads:
+            sources = [0 if x == other else None for other in self.grads]
+            times = _times(self.form, self.inputs, sources, self.by)
+            partials[x] = Partial([*_kept(self.operator, _reads(self.form)), *self.by], times)
+        return partials
 
-def _before(form: Form, inputs: list[str]) -> list[int]:
-    """Return the place of the input of a first derivative. A higher derivative has its inputs among its arguments."""
-    return [inputs.index(form.role[0])] if len(form.role) == 1 else []
+    def next(self, x: str, place: int) -> Partial:
+        """Return the partial derivative with respect to ``x``, the input at ``place``."""
+        family = self.form.family
+        # It is zero if one of the first derivatives does not read x: x * y differentiated twice by x is 0.
+        reads_x = [(y,) in family and x in family[y,].reads for y in self.inputs]
+        if not all(reads_x[at] for at in self.before):
+            return Partial([], None)
+
+        def unless_zero(times: Times) -> Times:
+            return lambda grads, values: times(grads, values) if all(reads_x[values[y]] for y in self.by) else None
+
+        if self.order < 3 and (higher := family.get(SECOND if self.order == 1 else THIRD)):
+            read = _reads(self.form) & {*family[x,].reads} if self.order == 1 else _reads(self.form)
+            kept = [*_kept(self.operator, read), *self.grads, *self.by]
+            return Partial(kept, unless_zero(self.by_kernel(higher, place)))
+        # torch.func cannot differentiate a formula while an operator runs.
+        in_reverse_mode, in_forward_mode = self.by_formula(place), self.refuse("take reverse mode")
+        return Partial([*self.form.kinds], unless_zero(in_reverse_mode), unless_zero(in_forward_mode))
+
+    def by_kernel(self, higher: Form, place: int) -> Times:
+        """Return a function that multiplies a gradient by the next derivative, which ``higher`` computes."""
+        call = caller(higher)
+
+        def product(gradients: Sequence[Any], values: Mapping[str, Any]) -> Tensor:
+            (gradient,) = gradients
+            dtype = gradient.dtype
+            wide = torch.float32 if dtype in SIXTEEN_BITS else dtype  # higher orders are not compiled for 16-bit dtypes
+            products = [gradient.to(wide) * values[grad].to(wide) for grad in self.grads]
+            given = [values.get(y, products[0]) for y in self.inputs]
+            given = [y.to(wide) if isinstance(y, Tensor) and y.dtype == dtype else y for y in given]
+            return call(*given, *products, *self.before, *(values[y] for y in self.by), place).to(dtype)
+
+        return product
+
+    def by_formula(self, place: int) -> Times:
+        """Return a function that differentiates the operator's formula, because no kernel has the next derivative."""
+        operator, function = self.operator, self.operator.promises.formula
+        if function is None:
+            return self.refuse(f"give the operator a formula in {TABLE}")
+        formula = Formula(operator.op, function)
+        unchecked = [None] * len(operator.of_results)
+
+        def product(gradients: Sequence[Any], values: Mapping[str, Any]) -> Tensor:
+            (gradient,) = gradients
+
+            def of(*given: Any) -> Tensor:
+                results = formula.compute(unchecked, dict(zip(self.inputs, given, strict=True)))
+                return sum(values[grad] * results[i] for grad, i in zip(self.grads, operator.of_c, strict=True))
+
+            for at in (*self.before, *(values[y] for y in self.by), place):
+                of = torch.func.grad(lambda *given, of=of: of(*given).sum(), at)
+            given = [values[x] for x in self.inputs]
+            return gradient * of(*(x.expand(gradient.shape) if isinstance(x, Tensor) else x for x in given))
+
+        return product
+
+    def refuse(self, cure: str) -> Times:
+        orders = f"up to order {self.order}, and one of order {self.order + 1} is asked for"
+        return refusing(self.operator.name, f"the functor gives derivatives {orders}: {cure}")
 
 
 def _is_by_formula(operator: Form, x: str) -> bool:
     """Return whether the gradient of ``x`` is the formula's: kernels have none for a tensor with a dtype of its own."""
     formula, dtype = operator.promises.formula, operator.own.get(x)
     return formula is not None and bool(dtype and dtype.is_floating_point) and x in Formula(operator.op, formula).reads
-
-
-def _next_by_formula(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]) -> Partial:
-    """Return the partial derivative of a derivative with respect to a tensor whose gradient is the formula's."""
-    times = _by_formula(form, inputs, grads, by, inputs.index(x))
-    why = f"in forward mode there is no higher derivative by {x}, which has a dtype of its own: take reverse mode"
-    return Partial([*inputs, *grads, *by], times, refusing(form.family[()].name, why))
-
-
-def _times_product(
-    higher: Form, inputs: list[str], grads: list[str], by: list[str], before: list[int], place: int
-) -> Times:
-    """Return a function that multiplies a gradient by the next derivative, with respect to the input at ``place``."""
-    call = caller(higher)
-
-    def product(gradients: Sequence[Any], values: Mapping[str, Any]) -> Tensor:
-        (gradient,) = gradients
-        dtype = gradient.dtype
-        wide = torch.float32 if dtype in SIXTEEN_BITS else dtype  # higher orders are not compiled for 16-bit dtypes
-        products = [gradient.to(wide) * values[grad].to(wide) for grad in grads]
-        given = [values.get(y, products[0]) for y in inputs]
-        given = [y.to(wide) if isinstance(y, Tensor) and y.dtype == dtype else y for y in given]
-        return call(*given, *products, *before, *(values[y] for y in by), place).to(dtype)
-
-    return product
-
-
-def _by_formula(form: Form, inputs: list[str], grads: list[str], by: list[str], place: int) -> Times:
-    """Return a function that differentiates the operator's formula, because no kernel has this derivative."""
-    operator = form.family[()]
-    if operator.promises.formula is None:
-        return _refuse(form, f"give the operator a formula in {TABLE}")
-    formula = Formula(operator.op, operator.promises.formula)
-    unchecked = [None] * len(operator.of_results)
-
-    def product(gradients: Sequence[Any], values: Mapping[str, Any]) -> Tensor:
-        (gradient,) = gradients
-
-        def of(*given: Any) -> Tensor:
-            results = formula.compute(unchecked, dict(zip(inputs, given, strict=True)))
-            return sum(values[grad] * results[i] for grad, i in zip(grads, operator.of_c, strict=True))
-
-        for at in (*_before(form, inputs), *(values[y] for y in by), place):
-            of = torch.func.grad(lambda *given, of=of: of(*given).sum(), at)
-        given = [values[x] for x in inputs]
-        return gradient * of(*(x.expand(gradient.shape) if isinstance(x, Tensor) else x for x in given))
-
-    return product
-
-
-def _refuse(form: Form, cure: str) -> Times:
-    order = len(form.role)
-    of_order = f"the functor gives derivatives up to order {order}, and one of order {order + 1} is asked for: {cure}"
-    return refusing(form.family[()].name, of_order)
 
 
 def _have_floats(form: Form, own_dtypes: Iterable[torch.dtype | None]) -> bool:
