@@ -81,11 +81,6 @@ class Kernel(Form):
         return {x.name: _KINDS.get(str(x.type), str(x.type)) for x in private.arguments(self.op)}
 
     @cached_property
-    def lists(self) -> dict[str, int]:
-        """The lists of tensors, and their indices."""
-        return self._places("Tensor[]")
-
-    @cached_property
     def first(self) -> str:
         """The name of the first tensor that is not optional."""
         return next(iter(self.required), "") or f"{next(iter(self.lists))}[0]"

@@ -93,6 +93,15 @@ class Elementwise:
             raise ValueError('fused="formula" needs a formula, but there is none')
 
 
+def _of_kinds(*kinds: str) -> cached_property[dict[str, int]]:
+    """Return a property of a form: the names of its arguments of these kinds, and their indices."""
+
+    def places(form: Form) -> dict[str, int]:
+        return {name: place for place, (name, kind) in enumerate(form.kinds.items()) if kind in kinds}
+
+    return cached_property(places)
+
+
 @dataclasses.dataclass(eq=False)
 class Form:
     """One form of an operator: a registered overload.
@@ -191,15 +200,14 @@ class Form:
         """The type of each argument, without ``out``: Tensor, Tensor?, float, int, bool or SymInt[]."""
         return dict(_C.read(self.declaration)[1])
 
-    @cached_property
-    def inputs(self) -> dict[str, int]:
-        """The tensor arguments, without ``out``, and their indices."""
-        return self._places("Tensor", "Tensor?")
-
-    @cached_property
-    def required(self) -> dict[str, int]:
-        """The tensor arguments that are not optional, and their indices."""
-        return self._places("Tensor")
+    # The arguments of some kinds, without ``out``, and their indices.
+    inputs = _of_kinds("Tensor", "Tensor?")
+    required = _of_kinds("Tensor")
+    lists = _of_kinds("Tensor[]")  # only a kernel of the author's own has lists
+    numbers = _of_kinds("float")  # with ``tensor_numbers`` they are passed as tensors
+    floats = _of_kinds("float", "List[float]", "Optional[List[float]]")
+    integers = _of_kinds("int", "bool")
+    sizes = _of_kinds("SymInt[]")  # has the sizes of a row
 
     def given(self, args: Sequence[Any]) -> dict[str, Any]:
         """Return the tensors that are passed in a call, by their names. The last arguments may be left out."""
@@ -235,29 +243,6 @@ class Form:
     def of_c(self) -> list[int]:
         """The indices of the results of type C."""
         return [i for i, dtype in enumerate(self.of_results) if dtype is None]
-
-    @cached_property
-    def numbers(self) -> dict[str, int]:
-        """Its floats, and their indices. With ``tensor_numbers`` they are passed as tensors."""
-        return self._places("float")
-
-    @cached_property
-    def floats(self) -> dict[str, int]:
-        """Its floats and lists of floats, and their indices. Only a kernel of the author's own has lists."""
-        return self._places("float", "List[float]", "Optional[List[float]]")
-
-    @cached_property
-    def integers(self) -> dict[str, int]:
-        """Its ints and bools, and their indices."""
-        return self._places("int", "bool")
-
-    @cached_property
-    def sizes(self) -> dict[str, int]:
-        """The SymInt[] that has the sizes of a row, if there is one, and its index."""
-        return self._places("SymInt[]")
-
-    def _places(self, *kinds: str) -> dict[str, int]:
-        return {name: place for place, (name, kind) in enumerate(self.kinds.items()) if kind in kinds}
 
     @cached_property
     def writes(self) -> dict[str, int]:
