@@ -29,7 +29,7 @@ def create(
     *,
     kernel: bool = False,
     rows: bool = False,
-    tell: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] = lambda sentence: None,
 ) -> Path:
     """Write the project ``package``, with an operator for each schema, into ``parent`` and return its folder.
 
@@ -44,8 +44,10 @@ def create(
     year = dt.datetime.now(dt.timezone.utc).year
     owner = f"Copyright (c) {year}, the {package} developers"
     files["LICENSE"] = re.sub("^Copyright .*", owner, _copies.license_text(), flags=re.MULTILINE)
-    _add(files, schemas or [_START], package, kernel=kernel, rows=rows)
-    _tell(tell, schemas, kernel=kernel, rows=rows)
+    operators = _read(schemas, kernel=kernel, rows=rows)
+    _add(files, operators, package)
+    for schema in operators:
+        tell(_understood(schema))
     own = [*files]
     files |= copies(package)
     temporary = parent / f".{package}-{os.getpid()}"
@@ -66,7 +68,7 @@ def add(
     *,
     kernel: bool = False,
     rows: bool = False,
-    tell: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] = lambda sentence: None,
 ) -> None:
     """Add an operator for each schema to the project in ``folder``.
 
@@ -78,16 +80,17 @@ def add(
     package = package_of(folder)
     _update.check_layer_is_current(package, folder)
     before = _own_files(folder, package)
-    files = dict(before)
+    files, operators = dict(before), _read(schemas, kernel=kernel, rows=rows)
     try:
-        _add(files, schemas, package, kernel=kernel, rows=rows)
+        _add(files, operators, package)
     except KeyError as error:
         raise ValueError(f"{error.args[0]} is missing; an operator needs an entry in it") from None
     changed = {name: text for name, text in files.items() if before.get(name) != text}
     for name in changed.keys() - before.keys():
         if os.path.lexists(folder / name):
             raise ValueError(f"{name} exists already, and is not overwritten")
-    _tell(tell, schemas, kernel=kernel, rows=rows)
+    for schema in operators:
+        tell(_understood(schema))
     replace(folder, changed, formatted=True)
 
 
@@ -114,23 +117,24 @@ def remove(names: Sequence[str], folder: Path) -> list[str]:
     return sorted(x for x in own if {*names} & _remove.used(x, (folder / x).read_text("utf-8", "replace")))
 
 
-def _tell(tell: Callable[[str], None] | None, schemas: Sequence[str], *, kernel: bool, rows: bool) -> None:
-    """Say how each schema is understood."""
-    if tell is None:
-        return
-    for schema in [read_schema(text, kernel=kernel, rows=rows) for text in schemas or [_START]]:
-        read = ", ".join(x.name for x in schema.arguments if x.is_tensor)
-        what = f"a kernel of your own, which may read any element of {read}"
-        if rows:
-            what = _over_rows(schema)
-        elif not kernel:
-            to = ", ".join(x.name for x in schema.written) or ("each result" if schema.results else "out")
-            what = (
-                f"element-wise: an element of {to} is computed from the elements of {read} in the same place. If it "
-                f"needs other elements, run 'muladd-nb remove {schema.name}', and add it with --rows if it reduces "
-                "over a dimension, or else with --kernel"
-            )
-        tell(f"{schema.name} is {what}.")
+def _understood(schema: Schema) -> str:
+    """Return a sentence that says how we understand a schema."""
+    read = ", ".join(x.name for x in schema.arguments if x.is_tensor)
+    if schema.has_kernel:
+        return f"{schema.name} is a kernel of your own, which may read any element of {read}."
+    if schema.is_over_rows:
+        along = "the dimension `dim`" if "dim" in schema.reduces else "the last dimension"
+        along = "the dimensions of `normalized_shape`" if "normalized_shape" in schema.reduces else along
+        shape = "one value for each row" if schema.is_of_row else "the shape of the tensors"
+        hint = "" if schema.is_of_row else ". In the functor, write C for Elements<C> where a row has one value"
+        result = "what it writes" if not schema.results else "its result" if schema.results == 1 else "each result"
+        return f"{schema.name} is over rows along {along}, {result} with {shape}{hint}."
+    to = ", ".join(x.name for x in schema.written) or ("each result" if schema.results else "out")
+    return (
+        f"{schema.name} is element-wise: an element of {to} is computed from the elements of {read} in the same place. "
+        f"If it needs other elements, run 'muladd-nb remove {schema.name}', and add it with --rows if it reduces over "
+        "a dimension, or else with --kernel."
+    )
 
 
 def _own_files(folder: Path, package: str) -> dict[str, str]:
@@ -149,26 +153,12 @@ def _text_of(folder: Path, name: str) -> str:
 def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False, rows: bool = False) -> str:
     """Return the text that says what the author edits next, with a line for each new operator."""
     lines = []
-    for text in schemas or [_START]:
-        schema = read_schema(text, kernel=kernel, rows=rows)
+    for schema in _read(schemas, kernel=kernel, rows=rows):
+        what = f"{'over rows' if rows else 'element-wise'}: its functor in src/functors.h"
         if kernel:
             what = f"with a kernel of its own: src/{schema.stem}.h, .cpp and .cu, python/{package}/_{schema.stem}.py"
-        elif rows:
-            what = "over rows: its functor in src/functors.h"
-        else:
-            what = "element-wise: its functor in src/functors.h"
         lines.append(f"  {schema.name}, {what}, its Case in tests/operators.py")
     return "\n".join(["Now edit", *lines, f"  and the description of each in python/{package}/ops.py and README.md"])
-
-
-def _over_rows(schema: Schema) -> str:
-    """Return a description of how we understand the schema of an operator over rows."""
-    along = "the dimension `dim`" if "dim" in schema.reduces else "the last dimension"
-    along = "the dimensions of `normalized_shape`" if "normalized_shape" in schema.reduces else along
-    shape = "one value for each row" if schema.is_of_row else "the shape of the tensors"
-    hint = "" if schema.is_of_row else ". In the functor, write C for Elements<C> where a row has one value"
-    result = "what it writes" if not schema.results else "its result" if schema.results == 1 else "each result"
-    return f"over rows along {along}, {result} with {shape}{hint}"
 
 
 def update(folder: Path, *, overwrite: bool = False, dry_run: bool = False) -> list[str]:
@@ -186,6 +176,10 @@ def package_of(folder: Path) -> str:
     return tables[0].parent.name
 
 
-def _add(files: dict[str, str], schemas: Sequence[str], package: str, *, kernel: bool, rows: bool) -> None:
-    for text in schemas:
-        (_kernel if kernel else _operator).add(files, read_schema(text, kernel=kernel, rows=rows), package)
+def _read(schemas: Sequence[str], *, kernel: bool, rows: bool) -> list[Schema]:
+    return [read_schema(text, kernel=kernel, rows=rows) for text in schemas or [_START]]
+
+
+def _add(files: dict[str, str], schemas: Sequence[Schema], package: str) -> None:
+    for schema in schemas:
+        (_kernel if schema.has_kernel else _operator).add(files, schema, package)

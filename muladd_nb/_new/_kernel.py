@@ -50,7 +50,7 @@ def _does(schema: Schema) -> str:
 def _add_test(files: Files, schema: Schema, package: str) -> None:
     """Add its test and its line of the README."""
     taken = {"tensor", "either", "product", "times", "torch", "Case", package, *keyword.kwlist}
-    var = named((x.name for x in schema.arguments), taken)
+    var = named({x.name: x.name for x in schema.arguments}, taken)
     names = ", ".join(var[x.name] for x in schema.arguments)
     product = f"product({', '.join(var[x.name] for x in schema.factors)})"
     changed = ", ".join(var[x.name] for x in schema.written)

@@ -6,19 +6,7 @@ import re
 from collections.abc import Iterable
 
 from ._kernel_words import identifiers, named
-from ._schema import CPP_KEYWORDS, Argument, Schema, functor_name
-
-_TYPES = {
-    "Tensor": "Tensor",
-    "float": "double",
-    "int": "int64_t",
-    "bool": "bool",
-    "str": "std::string",
-    "ScalarType": "torch::headeronly::ScalarType",
-    "Device": "torch::stable::Device",
-    "Layout": "torch::headeronly::Layout",
-    "MemoryFormat": "torch::headeronly::MemoryFormat",
-}
+from ._schema import CPP_KEYWORDS, TYPES, Argument, Schema, functor_name
 
 
 class Cpp:
@@ -30,10 +18,10 @@ class Cpp:
         of_macros = {x.name for x in schema.arguments if x.name.isupper() and len(x.name) > 1}
         taken = identifiers("kernel.h", "kernel.cpp") | CPP_KEYWORDS | of_macros
         taken |= {"errno", "std", "value", "k", functor_name(schema.name), *self.results}
-        taken |= {word for cpp in _TYPES.values() for word in re.findall(r"\w+", cpp)} | {"optional", "vector"}
-        self.names = named((x.name for x in schema.arguments), taken)
-        dense = named((f"{self.names[x.name]}_dense" for x in schema.written), taken | set(self.names.values()))
-        self.dense = dict(zip((x.name for x in schema.written), dense.values(), strict=True))
+        taken |= {word for type_ in TYPES.values() for word in re.findall(r"\w+", type_.cpp)} | {"optional", "vector"}
+        self.names = named({x.name: x.name for x in schema.arguments}, taken)
+        taken |= {*self.names.values()}
+        self.dense = named({x.name: f"{self.names[x.name]}_dense" for x in schema.written}, taken)
         self.kept = [x for x in schema.arguments if x in schema.factors or x.is_tensor]  # the kernel's parameters
 
     def words(self) -> dict[str, str]:
@@ -66,7 +54,7 @@ class Cpp:
         }
 
     def _parameter(self, x: Argument) -> str:
-        type_ = _TYPES[x.base]
+        type_ = TYPES[x.base].cpp
         for suffix in re.findall(r"\?|\[\]", x.type):
             type_ = f"std::{'optional' if suffix == '?' else 'vector'}<{type_}>"
         return f"{'[[maybe_unused]] ' * (x not in self.kept)}{type_} {self.names[x.name]}"
@@ -75,7 +63,7 @@ class Cpp:
         const = "" if x.is_written else "const "
         if x.type == "Tensor[]":
             return f"elementwise::Pointers<{const}T> {self.names[x.name]};"
-        return f"{const}T* {self.names[x.name]};" if x.is_tensor else f"{_TYPES[x.base]} {self.names[x.name]};"
+        return f"{const}T* {self.names[x.name]};" if x.is_tensor else f"{TYPES[x.base].cpp} {self.names[x.name]};"
 
     def _initializer(self, x: Argument) -> str:
         name = self.names[x.name]

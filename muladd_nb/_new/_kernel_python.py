@@ -24,9 +24,9 @@ class Python:
         self.grads = ["grad"] if schema.results == 1 else [f"grad{i}" for i in range(schema.results)]
         taken = identifiers("kernel.py.in", "derivative.py.in") | {*keyword.kwlist, *self.grads}
         taken |= {"list", "tuple", "str", "int", "float", "bool", "Kernel", "product", "grad", "tangent"}
-        self.names = named((x.name for x in schema.arguments), taken)
-        tangents = named((f"{x}_tangent" for x in self.names.values()), taken | set(self.names.values()))
-        self.tangents = dict(zip(self.names, tangents.values(), strict=True))
+        self.names = named({x.name: x.name for x in schema.arguments}, taken)
+        taken |= {*self.names.values()}
+        self.tangents = named({x: f"{name}_tangent" for x, name in self.names.items()}, taken)
 
     def words(self) -> dict[str, str]:
         """Return the text for each ``@name@`` of kernel.py.in."""

@@ -23,16 +23,13 @@ def fill(text: str, words: Mapping[str, str]) -> str:
     return re.sub("@([a-z_]+)@", lambda m: words[m[1]], text)[:-1]
 
 
-def named(wanted: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
-    """Return a name that is not taken for each wanted name, by appending underscores to it."""
+def named(wanted: Mapping[str, str], taken: set[str]) -> dict[str, str]:
+    """Return a name for each key: the wanted one, with underscores appended until it is not taken."""
     names: dict[str, str] = {}
-    used = set(taken)
-    for own in wanted:
-        name = own
-        while name in used:
+    for key, name in wanted.items():
+        while name in taken or name in names.values():
             name += "_"
-        used.add(name)
-        names[own] = name
+        names[key] = name
     return names
 
 

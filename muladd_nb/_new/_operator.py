@@ -13,26 +13,14 @@ import textwrap
 from collections.abc import Callable
 
 from ._kernel_words import in_lines
-from ._schema import REQUIRED, Argument, Schema, functor_name
+from ._schema import REQUIRED, TYPES, Argument, Schema, functor_name
 
-# For each type, the argument that a test passes; _ELEMENTS has the elements of lists.
-_EXAMPLES = {
-    "Tensor": "tensor()",
-    "float": "either(1.5, 0.5)",
-    "int": "either(2, -1)",
-    "bool": "either(True, False)",
-    "str": '"text"',
-    "ScalarType": "torch.float32",
-    "Device": 'torch.device("cpu")',
-    "Layout": "torch.strided",
-    "MemoryFormat": "torch.contiguous_format",
-}
+# What a test passes for an argument that says what is reduced.
 _REDUCES = {
     "dim": "either(-1, 0)",
     "normalized_shape": "either([*tensor.shape[-1:]], [*tensor.shape[-2:]])",
     "keepdim": "either(False, True)",
 }
-_ELEMENTS = {"Tensor": "tensor(), tensor()", "float": "1.5, 0.5", "int": "2, 3", "bool": "True, False"}
 
 # The types of a functor's parameters. A Tensor and a float become C.
 _CPP = {"Tensor?": "elementwise::Optional<C>", "int": "int64_t", "SymInt[]": "int64_t", "bool": "bool"}
@@ -90,18 +78,19 @@ def in_table(files: Files, package: str) -> list[str]:
 
 def _add_public(files: Files, schema: Schema, package: str) -> None:
     """Add the public function of an operator."""
-    items, product = parameters(schema), f"``{_computes(schema)}``"
-    star = ["*"] * ("*" not in items)
-    more, does = {
-        0: (["out: Tensor"], f"Write {product} to ``out``"),
-        1: ([*star, "out: Tensor | None = None"], f"Return {product}"),
-    }.get(schema.results, ([], f"Return {product}, {schema.results} times"))
+    items, product = parameters(schema), f"``{_computes(schema)[0]}``"
     if schema.written:
         names = ", ".join(f"``{x.name}``" for x in schema.written)
-        more, does = [], f"Multiply {names} by the others"
-        if schema.is_over_rows:
-            does = f"Divide {names} by ``{_ROOT.format(_product(schema))}``"
-    add_function(files, schema, package, [*items, *more], does)
+        root = f"``{_ROOT.format(_product(schema))}``"
+        does = f"Divide {names} by {root}" if schema.is_over_rows else f"Multiply {names} by the others"
+    elif schema.results == 0:
+        items, does = [*items, "out: Tensor"], f"Write {product} to ``out``"
+    elif schema.results == 1:
+        star = ["*"] * ("*" not in items)
+        items, does = [*items, *star, "out: Tensor | None = None"], f"Return {product}"
+    else:
+        does = f"Return {product}, {schema.results} times"
+    add_function(files, schema, package, items, does)
 
 
 def add_function(files: Files, schema: Schema, package: str, items: list[str], does: str) -> None:
@@ -138,17 +127,13 @@ def _literal(default: object) -> str:
 def _add_test(files: Files, schema: Schema, package: str) -> None:
     """Add the test of an operator, and its line of the README."""
     names = ", ".join(argument.name for argument in schema.arguments)
-    value = _product(schema, factor=_in_python)
-    if schema.is_over_rows:
-        value = _over_rows_in_python(schema, value)
-    elif schema.written or schema.results > 1:
-        value = _in_tuple(_become(schema, _in_python) or [value] * schema.results)
+    values = _over_rows_in_python(schema) if schema.is_over_rows else _values(schema, _in_python)
+    value = _in_tuple(values) if schema.written or schema.results > 1 else values[0]
     add_case(files, schema, package, f"        reference=lambda {names}: {value},")
     called = ", ".join(item.partition(":")[0] for item in parameters(schema))
     if not (schema.results or schema.written):
         called += ", out"
-    what = ", ".join(_become(schema)) if schema.written else _computes(schema)
-    add_line(files, f"{package}.{schema.name}({called})", f"`{what}`")
+    add_line(files, f"{package}.{schema.name}({called})", f"`{', '.join(dict.fromkeys(_computes(schema)))}`")
 
 
 def add_case(files: Files, schema: Schema, package: str, reference: str, more: str = "") -> None:
@@ -168,8 +153,10 @@ def _in_tuple(items: list[str]) -> str:
 
 
 def _example(x: Argument) -> str:
-    single = _EXAMPLES[x.base]
-    example = f"[{_ELEMENTS.get(x.base, f'{single}, {single}')}]" if "[]" in x.type else single
+    of_type = TYPES[x.base]
+    example = of_type.example
+    if "[]" in x.type:
+        example = f"[{of_type.elements or f'{example}, {example}'}]"
     if not x.type.endswith("?"):
         return example
     inner = re.fullmatch(r"either\((.*?), .*\)", example)
@@ -209,59 +196,58 @@ def _product(schema: Schema, factor: Callable[[Argument], str] = _name) -> str:
     return " * ".join(factor(x) for x in schema.arguments if x.name not in schema.reduces)
 
 
-def _become(schema: Schema, factor: Callable[[Argument], str] = _name) -> list[str]:
-    """Return the new value that a generated functor gives to each argument that it updates."""
-    read = [factor(argument) for argument in schema.arguments if not argument.is_written]
-    if schema.is_over_rows:
-        return [f"{x.name} / {_ROOT.format(_product(schema))}" for x in schema.written]
-    return [" * ".join([x.name, *read]) for x in schema.written]
+def _values(schema: Schema, factor: Callable[[Argument], str] = _name) -> list[str]:
+    """Return what a new element-wise operator computes: each result, or the new value of each argument it updates."""
+    read = [factor(x) for x in schema.arguments if not x.is_written]
+    if schema.written:
+        return [" * ".join([x.name, *read]) for x in schema.written]
+    return [" * ".join(read)] * (schema.results or 1)
 
 
 def _functor(schema: Schema, functor: str) -> str:
     parameters = ", ".join(f"{_CPP.get(argument.type, 'C')} {argument.name}" for argument in schema.arguments)
-    value_of_all = _product(schema, factor=_in_cpp)
-    result, value = "C", f"return {value_of_all};"
+    values, product = _values(schema, _in_cpp), ""
     if schema.results > 1:
-        result = f"elementwise::Results<{', '.join(['C'] * schema.results)}>"
-        value = f"const C product_ = {value_of_all};\n    return {{{', '.join(['product_'] * schema.results)}}};"
-    if schema.written:
-        many = len(schema.written) > 1
-        result = f"elementwise::Results<{', '.join(['C'] * len(schema.written))}>" if many else "C"
-        value = ", ".join(_become(schema, _in_cpp))
-        value = f"return {{{value}}};" if many else f"return {value};"
+        product, values = f"    const C product_ = {values[0]};\n", ["product_"] * schema.results
+    result, returned = _returned("C", values)
     return f"""\
 struct {functor} {{
   template <class C>
   ELEMENTWISE_FUNCTION {result} operator()({parameters}) const {{
-    {value}
+{product}    return {returned};
   }}
 }};
 """
+
+
+def _returned(type_: str, values: list[str]) -> tuple[str, str]:
+    """Return the type that a functor returns, and the expression, for one or several values of one type."""
+    if len(values) == 1:
+        return type_, values[0]
+    return f"elementwise::Results<{', '.join([type_] * len(values))}>", f"{{{', '.join(values)}}}"
 
 
 # A new operator over rows divides the product of its arguments by this, or returns the product's mean square.
 _ROOT = "sqrt(1 + mean of ({}) ** 2)"
 
 
-def _computes(schema: Schema) -> str:
-    """Return the expression that a new operator computes, for its documentation."""
+def _computes(schema: Schema) -> list[str]:
+    """Return what a new operator computes, as :func:`_values` does, for its documentation."""
     product = _product(schema)
     if not schema.is_over_rows:
-        return product
-    return f"mean of ({product}) ** 2" if schema.is_of_row else f"{product} / {_ROOT.format(product)}"
+        return _values(schema)
+    if schema.is_of_row:
+        return [f"mean of ({product}) ** 2"]
+    return [f"{x} / {_ROOT.format(product)}" for x in [y.name for y in schema.written] or [product]]
 
 
-def _over_rows_in_python(schema: Schema, product: str) -> str:
-    dim = "dim" if "dim" in schema.reduces else "-1"
+def _over_rows_in_python(schema: Schema) -> list[str]:
+    product, dim = _product(schema, factor=_in_python), "dim" if "dim" in schema.reduces else "-1"
     dim = "[*range(-len(normalized_shape), 0)]" if "normalized_shape" in schema.reduces else dim
     if schema.is_of_row:
-        value = f"({product}).square().mean({dim}, keepdim)"
-        return _in_tuple([value] * schema.results) if schema.results > 1 else value
+        return [f"({product}).square().mean({dim}, keepdim)"] * schema.results
     factor = f"(1 + ({product}).square().mean({dim}, True)).rsqrt()"
-    if schema.written:
-        return _in_tuple([f"{x.name} * {factor}" for x in schema.written])
-    value = f"{product} * {factor}"
-    return _in_tuple([value] * schema.results) if schema.results > 1 else value
+    return [f"{x} * {factor}" for x in [y.name for y in schema.written] or [product] * (schema.results or 1)]
 
 
 def _functor_over_rows(schema: Schema, functor: str) -> str:
@@ -273,17 +259,14 @@ def _functor_over_rows(schema: Schema, functor: str) -> str:
     tensors = [x for x in schema.arguments if x.is_tensor]
     of_one = ", ".join(f"{_CPP.get(x.type, 'C')} {x.name}" for x in tensors)
     names = ", ".join(x.name for x in tensors)
-    count = len(schema.written) or schema.results or 1
-    one = "C" if schema.is_of_row else "elementwise::Elements<C>"
-    result = one if count == 1 else f"elementwise::Results<{', '.join([one] * count)}>"
+    type_, factor = "elementwise::Elements<C>", "    const C factor_ = elementwise::rsqrt(mean_square_ + 1);\n"
     if schema.is_of_row:
-        values = ["mean_square_"] * count
+        type_, factor, values = "C", "", ["mean_square_"] * schema.results
     elif schema.written:
         values = [f"row.each([=](C {x.name}) {{ return {x.name} * factor_; }}, {x.name})" for x in schema.written]
     else:
-        values = ["row.each([=](C y) { return y * factor_; }, product_)"] * count
-    factor = "" if schema.is_of_row else "    const C factor_ = elementwise::rsqrt(mean_square_ + 1);\n"
-    returned = values[0] if count == 1 else f"{{{', '.join(values)}}}"
+        values = ["row.each([=](C y) { return y * factor_; }, product_)"] * (schema.results or 1)
+    result, returned = _returned(type_, values)
     head = f"  ELEMENTWISE_FUNCTION {result} operator()("
     listed, tail = ", ".join(["Row& row", *taken]), ") const {"
     if len(head + listed + tail) > 120:  # clang-format breaks the line like this

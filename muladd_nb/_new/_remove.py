@@ -19,7 +19,8 @@ def remove(files: Files, name: str, package: str) -> set[str]:
     """
     python = f"python/{package}"
     operator, stem = name.removesuffix("_out"), name.strip("_")
-    declared, kernels = in_table(files, package), [*map(_value, _items(files, f"{python}/_operators.py", "KERNELS"))]
+    declared = in_table(files, package)
+    kernels = [_value(item) for item, _ in _items(files, f"{python}/_operators.py", "KERNELS") or []]
     functions = re.findall(r"^def (\w+)\(", files[f"{python}/ops.py"], re.MULTILINE)
     own = {operator, name, f"{operator}_out"} if operator in declared or name in declared else {name}
     gone: set[str] = set()
@@ -124,30 +125,26 @@ def _called(declaration: ast.expr) -> str:
     return re.split(r"[.(]", _value(declaration))[0]
 
 
-def _container(files: Files, path: str, name: str) -> ast.List | ast.Dict | None:
+def _items(files: Files, path: str, name: str) -> list[tuple[ast.expr, ast.expr]] | None:
+    """Return the keys and values of a dict, or the items of a list, each twice; None if the file has neither."""
     for node in ast.parse(files[path], path).body:
         targets: Sequence[ast.expr] = getattr(node, "targets", [getattr(node, "target", None)])
         value = getattr(node, "value", None)
         if isinstance(value, (ast.List, ast.Dict)) and any(isinstance(x, ast.Name) and x.id == name for x in targets):
-            return value
+            if isinstance(value, ast.List):
+                return [(item, item) for item in value.elts]
+            return [(key, of_key) for key, of_key in zip(value.keys, value.values, strict=True) if key]
     return None
-
-
-def _items(files: Files, path: str, name: str) -> list[ast.expr]:
-    found = _container(files, path, name)
-    return found.elts if isinstance(found, ast.List) else []
 
 
 def _drop(files: Files, path: str, name: str, is_own: Callable[[ast.expr], bool]) -> None:
     """Remove the items of a list, or the entries of a dict by their keys, for which ``is_own`` returns true."""
-    found = _container(files, path, name)
-    if found is None:
+    pairs = _items(files, path, name)
+    if pairs is None:
         raise ValueError(f"{path} is not as it was written: there is no {name}")
-    pairs = list(zip(found.keys, found.values, strict=True)) if isinstance(found, ast.Dict) else []
-    pairs = pairs or [(x, x) for x in getattr(found, "elts", [])]
     lines = [line.encode() for line in files[path].splitlines(keepends=True)]
     for first, last in reversed(pairs):
-        if first is None or not is_own(first):
+        if not is_own(first):
             continue
         begin, end = first.lineno - 1, (last.end_lineno or last.lineno) - 1
         before, after = lines[begin][: first.col_offset], lines[end][last.end_col_offset :]

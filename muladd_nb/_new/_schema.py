@@ -9,7 +9,7 @@ import re
 import string
 import sys
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 # src/elementwise/operator.h allows more tensors and arguments, for derivatives.
 MAX_TENSORS, MAX_OPTIONAL, MAX_ARGUMENTS = 12, 3, 16
@@ -40,12 +40,28 @@ _PARAMETERS_OF_TORCH = {"cls", "ctx", "kernel", "keyset", "op", "self"}
 # Arguments that say how an operator over rows reduces, and their types.
 _REDUCES = {"dim": "int", "normalized_shape": "SymInt[]", "keepdim": "bool"}
 REQUIRED = inspect.Parameter.empty  # the default of an argument that has none
-_IN_PYTHON = {
-    "SymInt": "int",
-    "ScalarType": "torch.dtype",
-    "Device": "torch.device | str",
-    "Layout": "torch.layout",
-    "MemoryFormat": "torch.memory_format",
+
+
+class _Type(NamedTuple):
+    """A type of torch's schemas: its name in C++ and in Python, and what a test passes for it, alone and in a list."""
+
+    cpp: str
+    python: str
+    example: str
+    elements: str = ""  # by default the example, twice
+
+
+# The types that the stable ABI of torch 2.10 can pass, as arguments, optional arguments and elements of lists.
+TYPES = {
+    "Tensor": _Type("Tensor", "Tensor", "tensor()"),
+    "float": _Type("double", "float", "either(1.5, 0.5)", "1.5, 0.5"),
+    "int": _Type("int64_t", "int", "either(2, -1)", "2, 3"),
+    "bool": _Type("bool", "bool", "either(True, False)", "True, False"),
+    "str": _Type("std::string", "str", '"text"'),
+    "ScalarType": _Type("torch::headeronly::ScalarType", "torch.dtype", "torch.float32"),
+    "Device": _Type("torch::stable::Device", "torch.device | str", 'torch.device("cpu")'),
+    "Layout": _Type("torch::headeronly::Layout", "torch.layout", "torch.strided"),
+    "MemoryFormat": _Type("torch::headeronly::MemoryFormat", "torch.memory_format", "torch.contiguous_format"),
 }
 
 
@@ -72,7 +88,7 @@ class Argument:
     @property
     def annotation(self) -> str:
         """Its type in Python."""
-        text = _IN_PYTHON.get(self.base, self.base)
+        text = TYPES[self.base.replace("SymInt", "int")].python
         for suffix in re.findall(r"\?|\[\]", self.type):
             text = f"list[{text}]" if suffix == "[]" else f"{text} | None"
         return text
@@ -87,6 +103,7 @@ class Schema:
     results: int  # how many; 0 if it writes into `out` or returns nothing
     text: str  # the author's text
     is_over_rows: bool = False
+    has_kernel: bool = False
 
     @property
     def declaration(self) -> str:
@@ -269,8 +286,7 @@ def _number_or_tensor(x: Any) -> Argument:
     return Argument(_TYPES.get(str(x.type), str(x.type)), x.name, x.alias_info is not None, x.kwarg_only, default)
 
 
-# Types that the stable ABI of torch 2.10 can pass, as arguments, optional arguments and elements of lists.
-_PASSED = ("Tensor", "float", "int", "bool", "str", "ScalarType", "Device", "Layout", "MemoryFormat")
+# What to take in place of a type that it cannot pass.
 _INSTEAD = {
     "number": "a Scalar, a number of any type, which the stable ABI of torch 2.10 does not pass; take a float",
     "SymBool": "SymBool, which the stable ABI of torch 2.10 does not pass; take a bool",
@@ -291,7 +307,7 @@ def _read_kernel(parsed: Any, text: str, refuse: Any) -> Schema:
         raise refuse(f"its results must be tensors, as compiled programs need, got {', '.join(results)}")
     if not results and not any(argument.is_written for argument in arguments):
         raise refuse("it must return a tensor, or write to an argument: 'Tensor(a!) x'")
-    return Schema(parsed.name, tuple(arguments), len(results), text)
+    return Schema(parsed.name, tuple(arguments), len(results), text, has_kernel=True)
 
 
 def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
@@ -302,9 +318,9 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
         base, suffix = wrapped[2], ("[]" if wrapped[1] == "List" else "?") + suffix
     if base in _CALLED and base != "number":
         raise refuse(f"{name} is of the type {base}; write {_CALLED[base]}")
-    if base not in _PASSED or argument.real_type.kind() == "SymBoolType":
+    if base not in TYPES or argument.real_type.kind() == "SymBoolType":
         base = "SymBool" if base == "bool" else base
-        other = f"{base}, which the stable ABI of torch 2.10 does not pass; it passes {', '.join(_PASSED)}"
+        other = f"{base}, which the stable ABI of torch 2.10 does not pass; it passes {', '.join(TYPES)}"
         raise refuse(f"{name} is {_INSTEAD.get(base, other)}")
     if base == "Tensor" and suffix not in ("", "?", "[]"):
         raise refuse(f"{name} must be a tensor, an optional tensor or a list of tensors; a list may be empty")
@@ -330,7 +346,7 @@ def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bo
     if type_ not in allowed:
         written = (base + "?" * (base != type_)).replace("number", "Scalar")
         advice = f"; is it {near[0]}?" if near else ""
-        advice = ", or use --kernel, which takes others too" if base in _PASSED else advice
+        advice = ", or use --kernel, which takes others too" if base in TYPES else advice
         advice = f"; write {_CALLED[base]}" if base in _CALLED else advice
         raise refuse(f"{name} must be one of {', '.join(allowed)}, got {written}{advice}")
     has_default = argument.has_default_value() and not (type_ == "Tensor?" and argument.default_value is None)
