@@ -111,8 +111,8 @@ def _placement_of(own: Sequence[int], placement: Placement, shape: Sequence[int]
 
 def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: Any = None) -> Tensor | None:
     # We do not use register_sharding, because on a mesh of several dimensions it may redistribute `out`.
-    kwargs = kwargs or {}
-    targets = form.targets(args, kwargs)
+    args = complete(form.op, args, kwargs or {})
+    targets = form.targets(args, {})
     name, out = next(iter(targets.items()))
     tensors = targets | form.given(args)
     for x_name, x in tensors.items():
@@ -135,19 +135,17 @@ def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwa
             "redistribute it first"
         )
     placements = _beside(form, args, targets)
+    returned = out if form.kind == "out" else None
     if out.device_mesh.get_coordinate() is None:  # this process is not in the mesh, and its shards have the shape [0]
-        return out if form.kind == "out" else None
+        return returned
     local = [x.to_local() if isinstance(x, DTensor) else x for x in args]
     for x_name, x in form.given(args).items():
         if x_name not in targets and isinstance(x, DTensor):
             # torch 2.10 cannot redistribute a tensor that requires grad from here, below autograd.
             detached: Any = x.detach()
             local[form.inputs[x_name]] = detached.redistribute(placements=placements[x_name]).to_local()
-    if form.kind == "out":
-        form.op(*local, **(kwargs | {"out": out.to_local()}))
-        return out
-    form.op(*local, **kwargs)
-    return None
+    form.call(*local)
+    return returned
 
 
 def _beside(form: Form, args: Sequence[Any], targets: dict[str, DTensor]) -> dict[str, list[Placement]]:
