@@ -1,6 +1,7 @@
 """Importing the package: its error messages, and what it does not import."""
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -57,6 +58,23 @@ def test_a_missing_torch_or_backend_is_named(last_line):
         return  # the module contains nanobind
     assert last_line(_without("nanobind_backend")) == (
         "ImportError: muladd_nb needs nanobind-backend: run 'pip install nanobind-backend'."
+    )
+
+
+def test_a_module_that_python_cannot_load_is_not_called_sources(last_line, tmp_path):
+    for name in ("__init__.py", "_layer/__init__.py", "_layer/load.py"):  # as in a package of the generator
+        path = tmp_path / "site/zoo" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text((ROOT / "muladd_nb" / name).read_text() if path.name == "load.py" else "")
+    archive = shutil.make_archive(tmp_path / "wheel", "zip", tmp_path / "site")
+    module = tmp_path / "site/zoo/_C.cpython-39.so"
+    module.touch()
+    code = "import sys; sys.path.insert(0, {!r}); from zoo._layer.load import load; load()"
+    assert last_line(code.format(str(tmp_path / "site"))) == (
+        f"ImportError: {module} was not compiled for this Python, {sys.version.split()[0]}: install zoo with its pip."
+    )
+    assert last_line(code.format(archive)) == (
+        f"ImportError: {archive}/zoo is in a zip file, and Python can load no compiled module from it: unpack the file."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import sys
 import warnings
 from pathlib import Path
 
@@ -23,10 +24,7 @@ def load() -> None:
         raise ImportError(f"{_package} needs torch {needed} or newer: run 'pip install torch'.")
     module = importlib.util.find_spec(f"{_package}._C")
     if module is None:
-        raise ImportError(
-            f"{_sources()} holds the sources of {_package}, which are not compiled: run 'pip install .' "
-            "there and start Python in another folder."
-        )
+        raise ImportError(_why_not_compiled())
     # A module for one version of Python contains nanobind.
     if ".abi3" in (module.origin or "") and importlib.util.find_spec("nanobind_backend") is None:
         raise ImportError(f"{_package} needs nanobind-backend: run 'pip install nanobind-backend'.")
@@ -48,7 +46,14 @@ def load() -> None:
         raise ImportError(str(error)) from None
 
 
-def _sources() -> Path:
-    """Return the folder of the project, or else that of the package."""
-    folders = Path(__file__).parents[1:]
-    return next((folder for folder in folders if (folder / "pyproject.toml").exists()), folders[1])
+def _why_not_compiled() -> str:
+    package = Path(__file__).parents[1]
+    if not package.is_dir():
+        return f"{package} is in a zip file, and Python can load no compiled module from it: unpack the file."
+    if module := next(package.glob("_C.*so"), None):
+        return f"{module} was not compiled for this Python, {sys.version.split()[0]}: install {_package} with its pip."
+    source = next((folder for folder in package.parents if (folder / "pyproject.toml").exists()), package.parent)
+    return (
+        f"{source} holds the sources of {_package}, which are not compiled: run 'pip install .' "
+        "there and start Python in another folder."
+    )
