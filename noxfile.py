@@ -727,6 +727,8 @@ def release(session: nox.Session) -> None:
         session.error("the version is missing, as in nox -s release -- 0.2.0")
     (version,) = session.posargs
     session.run("git", "diff", "--exit-code", "HEAD", external=True)
+    if _output(session, "git", "tag", "--list", f"v{version}"):
+        session.error(f"there is a tag v{version} already: choose the next version")
     today = dt.datetime.now(dt.timezone.utc).date()
     origin = _output(session, "git", "remote", "get-url", "origin")
     repository = re.search(r"github\.com[:/]([\w.-]+)/([\w.-]+?)(\.git)?/?$", origin)

@@ -98,10 +98,12 @@ def test_a_release_names_its_version_and_its_addresses_everywhere(tmp_path):
         assert cited.count("\nrepository-code: https://github.com/somebody/some_ops\n") == 1
         assert f"## [Unreleased]\n\n## [{version}] - " in run(["git", "show", f"v{version}:CHANGELOG.md"]).stdout
         assert f"version: '{version}'" in run(["git", "show", f"v{version}:meson.build"]).stdout
+    before = run(["git", "rev-parse", "HEAD"]).stdout
     run(["git", "remote", "set-url", "origin", "https://example.org/elsewhere.git"])
-    refused = subprocess.run(nox, cwd=tmp_path, capture_output=True, text=True)
-    assert refused.returncode and "origin is https://example.org/elsewhere.git" in refused.stderr
-    assert not run(["git", "status", "--porcelain"]).stdout
+    for version, why in (("7.9.0", "there is a tag v7.9.0"), ("8.0.0", "origin is https://example.org/elsewhere.git")):
+        refused = subprocess.run([*nox[:-1], version], cwd=tmp_path, capture_output=True, text=True)
+        assert refused.returncode and why in refused.stderr
+    assert run(["git", "rev-parse", "HEAD"]).stdout == before and not run(["git", "status", "--porcelain"]).stdout
 
 
 def test_one_oldest_torch_everywhere():
