@@ -835,7 +835,7 @@ def test_a_name_may_have_that_of_the_template_in_it(folder):
     assert "torch.ops.MY_OPS_my_ops``" in (folder / "MY_OPS_my_ops/python/MY_OPS_my_ops/__init__.py").read_text()
 
 
-@pytest.mark.parametrize("name", ["name", "_ops", "lambda", "double", "errno", "layer", "ops", "t", "torch"])
+@pytest.mark.parametrize("name", ["name", "_ops", "lambda", "double", "errno", "layer", "ops", "t", "tensor", "torch"])
 def test_bad_names_of_operators_are_refused(folder, capsys, name):
     assert refused(["new", "signal_ops", f"{name}(Tensor x) -> Tensor"], capsys).endswith(f"got {name!r}")
     assert not list(folder.iterdir())

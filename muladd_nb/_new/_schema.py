@@ -29,7 +29,7 @@ _USED = {
     },
     "operator": {
         "C", "FORMS", "Operator", "Operators", "T", "Tensor", "c", "dtensor", "executorch", "flops", "forms", "layer",
-        "errno", "operators", "ops", "public", "t", "torch",
+        "errno", "operators", "ops", "public", "t", "tensor", "torch",
     },
     "argument": {
         "C", "Elements", "Optional", "Tensor", "errno", "int64_t", "is_number", "out", "result", "torch",
