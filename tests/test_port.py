@@ -350,6 +350,13 @@ def found(tmp_path, capsys, *options, **files):
             "decision",
         ),
         ("void f(at::ScalarType x) { isIntegralType(x, false); }", "at::isIntegralType", "none"),
+        ("void f(float* x) { gpuAtomicAdd(x, 1.f); }", "gpuAtomicAdd", "decision"),
+        (
+            "struct B { at::Tensor get(); float at(int i); };\nusing M = std::map<int, B>;\n"
+            "void f(M m) { auto b = m.at(1); b.get().index({0}); }",
+            "x.index()",
+            "none",
+        ),
     ],
 )
 def test_it_names(code, what, how, tmp_path, capsys):
@@ -697,6 +704,12 @@ def test_an_error_may_be_at_the_end_of_a_declaration(tmp_path, capsys):
 def test_a_name_gets_the_header_of_its_family(code, header, tmp_path):
     port(tmp_path, "--write", "--force", a_DOT_cpp=f"#include <ATen/ATen.h>\n{code}\n")
     assert f"#include <{header}>" in (tmp_path / "a.cpp").read_text()
+
+
+def test_code_of_c_or_cuda_alone_stays_as_it_is(tmp_path):
+    code = "__device__ float f(float x) { float from = to(x); atomicAdd(&from, x); return from; }\n"
+    port(tmp_path, "--write", "--force", a_DOT_cu=code)
+    assert (tmp_path / "a.cu").read_text() == code
 
 
 def test_a_name_that_the_extension_declares_too_gets_no_header(tmp_path):

@@ -26,6 +26,8 @@ PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
 PRIVATE = re.compile(
     r"[<\s]|\bdetail\b|\bimpl\b|\bguts\b|^THO_AP|^_|::_|(\w+)::\1$|::float$|[a-z]_$(?<!fill_)(?<!zero_)(?<!copy_)"
 )
+# Names in no namespace. Others are the parser's mistakes, such as `float` of a conversion, or CUDA's own atomicAdd.
+GLOBAL = re.compile(r"aoti_|torch_|gpuAtomic|[A-Z]\w+(Handle|Opaque|Error|IValue)$")
 FIRST = "2.10"  # the oldest torch that muladd_nb supports; it has all names of older ones
 
 Key = tuple[str, str]
@@ -60,7 +62,7 @@ def names(include: Path) -> dict[Key, tuple[str, str]]:
             public = re.sub(r"_(struct|inl)\.h$", ".h", header)  # tensor.h includes tensor_struct.h and tensor_inl.h
             for kind, name, runs in _declared(path.read_bytes()):
                 key = (kind, name)
-                if PRIVATE.search(name):
+                if PRIVATE.search(name) or (kind == "name" and "::" not in name and not GLOBAL.match(name)):
                     continue
                 if key not in found or _number(runs) < _number(found[key][1]):
                     found[key] = (public, runs)

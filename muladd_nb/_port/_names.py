@@ -274,7 +274,7 @@ class Names(Findings):
         rows = ROWS.get(("macro", text)) or ROWS["macro", "*"]
         row = table.find([("macro", text), ("macro", "*")], len(inner), 0, self.target) if is_call else rows[0]
         if text in NAMES or text == "TORCH_EXTENSION_NAME" or row is None:
-            self.need(text, name)
+            self.keep(text, name)
             return
         if row.how == "mechanical" and STREAMED.match(self.source.data, whole.end_byte):
             told = self.tell(whole, text, ("macro", "<<"))  # TORCH_CHECK_EQ(x, y) << "text"
