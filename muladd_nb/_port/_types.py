@@ -86,7 +86,7 @@ class Types(Names):
             return self.type_of_type(function) if name in WORDS["template"] else cast
         if is_method:
             of = self.type_of(part(function, "argument"))
-            if of in ("", "other") and declarations:
+            if of in ("", "other", "int", "float", "bool") and declarations:  # m.at(i) of a map is not their own at()
                 return self.agreed(declarations)
             of = "Tensor" if not of and name in RARE else of
             of = of.removesuffix("?") if function.children[1].type == "->" else of
