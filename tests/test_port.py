@@ -379,6 +379,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "void f(std::vector<int> x) { x.size(); x.data(); x.sum(); }",
         "void f(torch::stable::Tensor x) { x.mutable_data_ptr<float>(); STD_TORCH_CHECK(x.dim() == 1); }",
         "c10::Half f();",
+        "int f(torch::headeronly::ScalarType t) { return static_cast<int>(t); }",
         "void f() { RUN_IT(torch::headeronly::kCPU); }",
         "void f(int*, float (*)[3], int&&); auto [a, b] = f(nullptr);",
         "#if AT_SOMETHING\n#endif",
@@ -605,6 +606,10 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "torch::stable::select((*v)[0], 0, 1); torch::stable::fill_(*(&y), 0);",
         ),
         ("using namespace at;\nauto r = randint(3, {1});", "auto r = at::randint(3, {1});"),
+        (
+            "auto z = Map<at::Device>()(x.device(), torch::kF32);",
+            "auto z = Map<torch::stable::Device>()(x.device(), torch::headeronly::ScalarType::Float);",
+        ),
     ],
 )
 def test_it_writes(before, after, tmp_path, capsys):

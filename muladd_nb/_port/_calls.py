@@ -82,7 +82,8 @@ class Calls(Types):
         words = self.words(function)
         full, name = self.resolve(words, called=True), words[0].text
         is_mine = self.is_declared(name) or name in self.project.macros or self.variable(name) is not UNKNOWN
-        if not (full or is_mine or len(words) > 1):
+        is_plain = function.type in ("identifier", "template_function") and not name.endswith("_cast")
+        if is_plain and not (full or is_mine):
             if inner and ("at", name) in self.mine and not self.project.named["method", name]:  # found through them
                 self.apply(ROWS["function", "mine"][0], words[0].node, name, inner=[words[0].node])
             elif self.is_of_tensors(name, inner):
