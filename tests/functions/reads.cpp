@@ -37,6 +37,8 @@ FUNCTOR(
     } return s * x,
                    C x, C y)
 FUNCTOR(Halved, while (x > 1) x = x / 2; return x * y, C x, C y)
+FUNCTOR(Rounded, return elementwise::detach(elementwise::rint(x)) + (x - elementwise::detach(x)), C x)
+FUNCTOR(Weighted, return elementwise::detach(x * y) * x, C x, C y)
 // Which of more than ten conditions hold is not traced: then it reads everything.
 FUNCTOR(Steps, C sum = 0; for (int k = 0; k < 12; k++) sum = sum + (x > k ? y : C(1)); return sum * z, C x, C y, C z)
 // If there are several results, it reads what the derivative of any of them reads, and is never a constant.
@@ -104,6 +106,9 @@ int main() {
   expect<Given, "given(Tensor x, Tensor? bias=None)">(1, kX | kY);
   expect<Clipped, "clipped(Tensor x, Tensor y)">(0, kX | kY);
   expect<Halved, "halved(Tensor x, Tensor y)">(1, Reads::kAll);
+  expect<Rounded, "rounded(Tensor x)">(0, 0, 1);
+  expect<Weighted, "weighted(Tensor x, Tensor y)">(0, kX | kY);
+  expect<Weighted, "weighted(Tensor x, Tensor y)">(1, 0);
   expect<Steps, "steps(Tensor x, Tensor y, Tensor z)">(2, Reads::kAll);
   expect<Several, "several(Tensor x, Tensor y, Tensor z)">(0, kX | kY);
   expect<Several, "several(Tensor x, Tensor y, Tensor z)">(2, kX | kY);
