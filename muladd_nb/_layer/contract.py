@@ -178,7 +178,9 @@ def _broadcast(form: Form, args: tuple[Any, ...]) -> list[Any]:
     shapes = rows.aligned(form, args) if form.of_row else {name: x.shape for name, x in form.given(args).items()}
 
     def sentence() -> str:
-        got = listed("and", [list(x.shape) for x in form.given(args).values()])
+        of_row = rows.are_of_row(form, args) if form.of_row else {}
+        note = " (one value for each row)"
+        got = listed("and", [f"{list(x.shape)}{note if of_row.get(y) else ''}" for y, x in form.given(args).items()])
         return f"{form.name}: {listed('and', shapes)} must have shapes that broadcast, got {got}"
 
     dims = max(map(len, shapes.values()))

@@ -339,7 +339,7 @@ class Inputs {
       const Operand& x = inputs[k];
       std::vector<int64_t> sizes(x.sizes, x.sizes + x.dim);
       sizes.erase(sizes.begin() + x.added_at, sizes.begin() + x.added_at + x.added);
-      return list(sizes.data(), x.dim - x.added);
+      return list(sizes.data(), x.dim - x.added) + (x.added ? " (one value for each row)" : "");
     };
     fail(
         op, listed(inputs.size(), " and ", name), " must have shapes that broadcast, got ",

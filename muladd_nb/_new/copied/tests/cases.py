@@ -66,9 +66,10 @@ class Case:
 
         A list must have the same number of tensors in every call.
     reference
-        Computes the same with PyTorch; for an operator that writes into ``out``, it returns the value of ``out``. It is
-        differentiated once, in reverse mode. By default it is the formula of the table. For an operator that writes to
-        its arguments, it returns a tuple of their new values, then the results.
+        Computes the same with PyTorch. It receives all arguments by position, also those that are keyword-only. For an
+        operator that writes into ``out``, it returns the value of ``out``; for one that writes to its arguments, a
+        tuple of their new values, then the results. It is differentiated once, in reverse mode. By default it is the
+        formula of the table.
     shapes
         The shapes to test. Derivatives of every order are tested on the first, which must be small: with more than 8
         elements in a tensor, the third order may take gigabytes. Threads are tested on the
