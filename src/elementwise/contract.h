@@ -90,7 +90,7 @@ std::string listed(size_t n, const char* last, const auto& word) {
 }
 
 inline std::string list(const int64_t* values, int64_t n) {
-  return "[" + listed(n, ", ", [&](size_t i) { return std::to_string(values[i]); }) + "]";
+  return std::string("[") + listed(n, ", ", [&](size_t i) { return std::to_string(values[i]); }) + "]";
 }
 
 // Returns torch's name of a device, for error messages. The ordinals of its type cannot change, because serialized
