@@ -138,23 +138,19 @@ def test_wrong_arguments_are_refused_and_the_process_goes_on(capfd):
     assert same_bits(run(a, b)[0], Both()(a, b))
 
 
-@with_executorch
-@pytest.mark.parametrize(
-    ("result", "a", "says"),
-    [
-        ("a + b", torch.ones(3, dtype=torch.int32), "a must be float16, bfloat16, float32 or float64, got int32"),
-        ("a + b", torch.ones(3, dtype=torch.bool), "a must be float16, bfloat16, float32 or float64, got bool"),
-        ("(a + b)[:2]", torch.ones(3), "a and out must have the same shape, got [3] and [2]"),
-        ("(a + b).double()", torch.ones(3), "a and out must have the same dtype, got float32 and float64"),
-    ],
-)
-def test_a_program_that_only_the_kernel_refuses(tmp_path, capfd, result, a, says):
-    # If Python registers the operators, without checks, a program with wrong arguments can be exported.
-    code = f"""
+# What a wrong implementation in Python returns, the argument, and what the kernel says.
+WRONG = [
+    ("a + b", torch.ones(3, dtype=torch.int32), "a must be float16, bfloat16, float32 or float64, got int32"),
+    ("a + b", torch.ones(3, dtype=torch.bool), "a must be float16, bfloat16, float32 or float64, got bool"),
+    ("(a + b)[:2]", torch.ones(3), "a and out must have the same shape, got [3] and [2]"),
+    ("(a + b).double()", torch.ones(3), "a and out must have the same dtype, got float32 and float64"),
+]
+# If Python registers the operators, without checks, a program with wrong arguments can be exported.
+EXPORT_WRONG = f"""
 import torch
 from executorch.exir import to_edge
 for name, arguments, function in (
-    ("mymuladd", "(Tensor a, Tensor b, float c) -> Tensor", lambda a, b, c: {result}),
+    ("mymuladd", "(Tensor a, Tensor b, float c) -> Tensor", lambda a, b, c: eval(result)),
     ("mymuladd.out", "(Tensor a, Tensor b, float c, *, Tensor(a!) out) -> Tensor(a!)", lambda a, b, c, *, out: out),
 ):
     torch.library.define(f"muladd_nb::{{name}}", arguments)
@@ -162,15 +158,21 @@ for name, arguments, function in (
 class Model(torch.nn.Module):
     def forward(self, a):
         return torch.ops.muladd_nb.mymuladd(a, a, 0.5)
-program = torch.export.export(Model(), (torch.ones({list(a.shape)}, dtype={a.dtype}),))
-open("model.pte", "wb").write(to_edge(program).to_executorch().buffer)
+for place, (result, dtype) in enumerate({[(result, str(a.dtype)) for result, a, _ in WRONG]}):
+    program = torch.export.export(Model(), (torch.ones(3, dtype=eval(dtype)),))
+    open(f"{{place}}.pte", "wb").write(to_edge(program).to_executorch().buffer)
 """
-    exported = python(code, cwd=tmp_path)
+
+
+@with_executorch
+def test_a_program_that_only_the_kernel_refuses(tmp_path, capfd):
+    exported = python(EXPORT_WRONG, cwd=tmp_path)
     assert exported.returncode == 0, exported.stderr
-    run = forward((tmp_path / "model.pte").read_bytes())
-    with pytest.raises(RuntimeError, match="failed with error 0x12"):
-        run(a)
-    assert f"mymuladd.out: {says}" in capfd.readouterr().err
+    for place, (_, a, says) in enumerate(WRONG):
+        run = forward((tmp_path / f"{place}.pte").read_bytes())
+        with pytest.raises(RuntimeError, match="failed with error 0x12"):
+            run(a)
+        assert f"mymuladd.out: {says}" in capfd.readouterr().err
 
 
 @with_executorch

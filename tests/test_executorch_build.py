@@ -109,7 +109,7 @@ for path in ("one.pte", "both.pte"):
 """
     build = tmp_path / "build"
     target = "src/elementwise/executorch/libmuladd_nb_executorch.so"
-    common = ["-Dexecutorch=enabled", "-Dcuda=disabled", "-Dwerror=true"]
+    common = ["-Dexecutorch=enabled", "-Dcuda=disabled", "-Dwerror=true", "-Dnative=true", "-Doptimization=1"]
     for selection, registered, one, missing in (
         ("-Dexecutorch_operators=muladd_nb::mymuladd.out", "mymuladd.out", "Failed to load method", "mymul.out"),
         (f"-Dexecutorch_model={tmp_path / 'one.pte'}", "mymul.out", "loads", "mymuladd.out"),
