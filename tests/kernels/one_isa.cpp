@@ -4,8 +4,8 @@
 namespace elementwise::cpu {
 
 const Isa& choose_isa() {
-  static const Isa one{"baseline",        baseline::computers,  baseline::movers,
-                       baseline::summers, &baseline::row_mover, true};
+  static const Isa one{"baseline",        {baseline::computers<0>()}, baseline::movers,
+                       baseline::summers, &baseline::row_mover,       true};
   return one;
 }
 

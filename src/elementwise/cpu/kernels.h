@@ -5,6 +5,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "../bound_functor.h"
 #include "../derivatives.h"
@@ -252,29 +254,47 @@ constexpr ComputerOf computer_of() {
     return computer<Kernel>;
 }
 
+#if defined(ELEMENTWISE_PART)
+constexpr size_t kPart = ELEMENTWISE_PART;
+#else
+constexpr size_t kPart = 0;
+#endif
+
+// The computers of this part of the list; the others are null.
 template <class Kernels>
-struct All;
+struct OfPart;
 template <class... Kernel>
-struct All<List<Kernel...>> {
-  static constexpr ComputerOf computers[sizeof...(Kernel) + 1] = {
-      computer_of<Kernel>()...}; // + 1: an empty array is ill-formed
+struct OfPart<List<Kernel...>> {
+  template <bool is_of_part, class K>
+  static constexpr ComputerOf one() {
+    if constexpr (is_of_part) return computer_of<K>();
+    return nullptr;
+  }
+  template <size_t... index>
+  static constexpr std::array<ComputerOf, sizeof...(Kernel)> all(std::index_sequence<index...>) {
+    return {one<index % kParts == kPart, Kernel>()...};
+  }
+  static constexpr auto computers = all(std::index_sequence_for<Kernel...>());
 };
 
 // A short name for the list of operators: above each error in a functor, the compiler prints the whole name.
 template <class Library>
 struct ShortName {
   static constexpr const ComputerOf* computers =
-      All<KernelsOf<WithDerivatives<typename Library::Operators>>>::computers;
+      OfPart<KernelsOf<WithDerivatives<typename Library::Operators>>>::computers.data();
 };
 
 } // namespace
 } // namespace elementwise::cpu::ELEMENTWISE_ISA
 
-#define ELEMENTWISE_OPERATORS(library, List)                                               \
-  namespace {                                                                              \
-  struct library##_operators {                                                             \
-    using Operators = List;                                                                \
-  };                                                                                       \
-  }                                                                                        \
-  const elementwise::cpu::ComputerOf* const elementwise::cpu::ELEMENTWISE_ISA::computers = \
-      ShortName<library##_operators>::computers;
+#define ELEMENTWISE_OPERATORS(library, List)                                                 \
+  namespace {                                                                                \
+  struct library##_operators {                                                               \
+    using Operators = List;                                                                  \
+  };                                                                                         \
+  }                                                                                          \
+  template <>                                                                                \
+  const elementwise::cpu::ComputerOf*                                                        \
+  elementwise::cpu::ELEMENTWISE_ISA::computers<elementwise::cpu::ELEMENTWISE_ISA::kPart>() { \
+    return elementwise::cpu::ELEMENTWISE_ISA::ShortName<library##_operators>::computers;     \
+  }

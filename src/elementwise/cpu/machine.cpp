@@ -4,10 +4,16 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace elementwise::cpu {
 
-const Isa& choose_isa() {
+namespace {
+
+// All instruction sets that were compiled.
+template <int... part>
+std::vector<Isa> all_isas(std::integer_sequence<int, part...>) {
 #ifdef ELEMENTWISE_HAS_LEVELS
   // GCC before 12 does not know the names of the levels; we test features that a processor of each level has.
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
@@ -15,13 +21,19 @@ const Isa& choose_isa() {
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
 #endif
-  static Isa all[] = {
+  return {
 #ifdef ELEMENTWISE_HAS_LEVELS
-      {"avx512", avx512::computers, avx512::movers, avx512::summers, &avx512::row_mover, v4},
-      {"avx2", avx2::computers, avx2::movers, avx2::summers, &avx2::row_mover, v3},
+      {"avx512", {avx512::computers<part>()...}, avx512::movers, avx512::summers, &avx512::row_mover, v4},
+      {"avx2", {avx2::computers<part>()...}, avx2::movers, avx2::summers, &avx2::row_mover, v3},
 #endif
-      {"baseline", baseline::computers, baseline::movers, baseline::summers, &baseline::row_mover, true},
+      {"baseline", {baseline::computers<part>()...}, baseline::movers, baseline::summers, &baseline::row_mover, true},
   };
+}
+
+} // namespace
+
+const Isa& choose_isa() {
+  static std::vector<Isa> all = all_isas(std::make_integer_sequence<int, kParts>());
   const char* const wanted = setting("SIMD");
   std::string known;
   for (int place = 0; Isa& isa : all) {

@@ -24,7 +24,7 @@ namespace elementwise::cpu {
 // An instruction set. In the list of them, the best comes first, and the last one has every kernel.
 struct Isa {
   const char* name; // "avx512", "avx2" or "baseline"
-  const ComputerOf* computers;
+  const ComputerOf* computers[kParts];
   const Mover* movers;
   const Summer* summers;
   const RowMover* row_mover;
@@ -34,8 +34,9 @@ struct Isa {
   // Returns the computer of this instruction set or, if it has none, of the best one that has it.
   ComputerOf computer(size_t kernel) const {
     const Isa* of = this;
-    while (!of->computers[kernel]) of++;
-    return of->computers[kernel];
+    const size_t part = kernel % kParts;
+    while (!of->computers[part][kernel]) of++;
+    return of->computers[part][kernel];
   }
   const Summer& summer(int32_t dtype) const {
     const Summer* of = summers;

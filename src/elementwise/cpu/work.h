@@ -167,14 +167,23 @@ struct RowMover {
   return stride[1] != 0 && stride[1] < stride[0];
 }
 
-// For each instruction set: the computers in the order of the list of operators, the movers of elements of 1, 2, 4 and
-// 8 bytes, and the summers of all types that have one.
-#define ELEMENTWISE_COMPILED_FOR(isa)       \
-  namespace isa {                           \
-  extern const ComputerOf* const computers; \
-  extern const Mover movers[4];             \
-  extern const Summer summers[4];           \
-  extern const RowMover row_mover;          \
+// A long list of operators is compiled in several parts (meson.build), so that a compiler needs less memory and all
+// processors are busy. Part p has the kernels p, p + kParts, p + 2 * kParts and so on.
+#if defined(ELEMENTWISE_PARTS)
+constexpr int kParts = ELEMENTWISE_PARTS;
+#else
+constexpr int kParts = 1;
+#endif
+
+// For each instruction set: the computers of each part, in the order of the list of operators; the movers of elements
+// of 1, 2, 4 and 8 bytes; and the summers of all types that have one.
+#define ELEMENTWISE_COMPILED_FOR(isa) \
+  namespace isa {                     \
+  template <int part>                 \
+  const ComputerOf* computers();      \
+  extern const Mover movers[4];       \
+  extern const Summer summers[4];     \
+  extern const RowMover row_mover;    \
   }
 ELEMENTWISE_COMPILED_FOR(avx512)
 ELEMENTWISE_COMPILED_FOR(avx2)
