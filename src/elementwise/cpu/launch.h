@@ -24,8 +24,8 @@ struct Packed {
 
 // Returns the calling thread's memory for all operands. It is not on the stack, because a thread may have too little.
 inline Packed* packed_operands() {
-  static thread_local const std::unique_ptr<Packed[]> memory(new Packed[kMaxOperands]);
-  return memory.get();
+  static thread_local const std::unique_ptr<std::byte[]> memory(new std::byte[kMaxOperands * sizeof(Packed) + kLine]);
+  return reinterpret_cast<Packed*>(memory.get() + Tiles::before_line(memory.get(), 1));
 }
 
 // The part of a call that one thread computes.
