@@ -138,7 +138,7 @@ def test_wrong_arguments_are_refused_and_the_process_goes_on(capfd):
     assert same_bits(run(a, b)[0], Both()(a, b))
 
 
-# What a wrong implementation in Python returns, the argument, and what the kernel says.
+# Each line has what a wrong implementation in Python returns, its argument, and the message of the kernel.
 WRONG = [
     ("a + b", torch.ones(3, dtype=torch.int32), "a must be float16, bfloat16, float32 or float64, got int32"),
     ("a + b", torch.ones(3, dtype=torch.bool), "a must be float16, bfloat16, float32 or float64, got bool"),

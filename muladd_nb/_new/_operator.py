@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ._kernel_words import in_lines
 from ._schema import REQUIRED, TYPES, Argument, Schema, functor_name
 
-# What a test passes for an argument that says what is reduced.
+# For each argument that says how an operator reduces, a test passes one of these.
 _REDUCES = {
     "dim": "either(-1, 0)",
     "normalized_shape": "either([*tensor.shape[-1:]], [*tensor.shape[-2:]])",

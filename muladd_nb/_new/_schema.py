@@ -286,7 +286,7 @@ def _number_or_tensor(x: Any) -> Argument:
     return Argument(_TYPES.get(str(x.type), str(x.type)), x.name, x.alias_info is not None, x.kwarg_only, default)
 
 
-# What to take in place of a type that it cannot pass.
+# If the stable ABI cannot pass a type, the error says what to take instead.
 _INSTEAD = {
     "number": "a Scalar, a number of any type, which the stable ABI of torch 2.10 does not pass; take a float",
     "SymBool": "SymBool, which the stable ABI of torch 2.10 does not pass; take a bool",

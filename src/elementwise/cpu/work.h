@@ -105,7 +105,7 @@ struct SeveralRows {
   const int64_t* pitch;
 };
 
-// What the compiler knows about the reads of a functor over rows.
+// The compiler knows this much about what a functor over rows reads.
 struct RowReads {
   bool no_place;   // it reads no single place
   uint32_t inputs; // bit k: it may read elements of the k-th input

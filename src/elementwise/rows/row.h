@@ -14,7 +14,7 @@
 //     }
 //   };
 //
-// The functor runs for each row, and several times for a long row that threads share (cpu/work.h). So it must have no
+// The functor runs for each row, and several times for a long row that threads share (cpu/rows.h). So it must have no
 // side effects, and must not be noexcept. It receives the arguments of the schema in their order:
 //
 //   Elements<C>      a tensor with a value for each element of a row. These tensors are broadcast together
