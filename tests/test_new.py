@@ -174,6 +174,23 @@ template elementwise::Dual<float> power(elementwise::Dual<float>, elementwise::D
     assert "std::pow has no derivative: write elementwise::pow, of elementwise/math.h, or leave" in error
 
 
+@pytest.mark.parametrize("function", ["abs", "exp", "pow"])
+def test_a_function_of_c_is_not_called_by_mistake(tmp_path, function):
+    """C's abs, which is for an int, would round towards zero, and its other functions are slow."""
+    call = f"{function}(x, 2)" if function == "pow" else f"{function}(x)"
+    include = '#include "elementwise/math.h"\n'
+    text = f"{include}template <class C>\nC f(C x) {{\n  return {call};\n}}\ntemplate float f(float);\n"
+    (error,) = errors_of(text, tmp_path)
+    assert f"write elementwise::{function}, of elementwise/math.h" in error
+
+
+def test_a_functor_that_leaves_out_a_result_does_not_compile(tmp_path):
+    text = '#include "elementwise/functor.h"\nelementwise::Results<float, float> f(float x) {\n  return {x};\n}\n'
+    (error,) = errors_of(text, tmp_path)
+    assert "functor.cpp:3:" in error and "Results<float, float>" in error
+    assert not errors_of(text.replace("{x}", "{x, x}"), tmp_path)
+
+
 @pytest.mark.parametrize("call", ["elementwise::tanh(x)", "elementwise::pow(x, x)"])
 def test_the_error_of_a_function_names_the_header_that_has_it(tmp_path, call):
     """The functor compiles with the header that the message names."""
@@ -237,6 +254,7 @@ def printed(project, right, wrong, *target):
     ("right", "wrong", "sentence"),
     [
         ("return x * limit", "return x * limitt", "../src/functors.h:16:16: error: .*limitt"),
+        ("return x * limit", "x * limit", "../src/functors.h:17:3: error: no return statement"),
         ("return x * limit", "return std::exp(x)", "std::exp has no derivative: write elementwise::exp"),
         # The first of these would round a float64 number to float32, the second to an integer.
         ("C limit", "float limit", "the functor must take what its declaration says, in its order, and be const: a C"),

@@ -217,3 +217,18 @@ ELEMENTWISE_NO_DERIVATIVE(fmin, min)
 ELEMENTWISE_NO_DERIVATIVE(fmax, max)
 #undef ELEMENTWISE_NO_DERIVATIVE
 } // namespace std
+
+// C declares these functions outside of every namespace: for double, and abs for int. A functor that forgets
+// elementwise:: would call them for a float, and abs would round it towards zero.
+#define ELEMENTWISE_OUTSIDE(function)                                                               \
+  template <class C, class... Rest>                                                                 \
+    requires(std::is_floating_point_v<C>)                                                           \
+  C function(C x, Rest...) {                                                                        \
+    static_assert(sizeof(C) == 0, "write elementwise::" #function ", of elementwise/math.h, here"); \
+    return x;                                                                                       \
+  }
+ELEMENTWISE_EACH_UNARY(ELEMENTWISE_OUTSIDE)
+ELEMENTWISE_OUTSIDE(hypot)
+ELEMENTWISE_OUTSIDE(atan2)
+ELEMENTWISE_OUTSIDE(pow)
+#undef ELEMENTWISE_OUTSIDE

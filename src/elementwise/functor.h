@@ -120,7 +120,9 @@ List<T..., U...> operator+(List<T...>, List<U...>);
 template <class... Lists>
 using Joined = decltype((List<>{} + ... + Lists{}));
 
-// Several results of a functor: return {sum, difference};
+// Several results of a functor: return {sum, difference}; leaving one out is an error.
+template <class T>
+T missing_result() = delete;
 template <class First, class... Rest>
 struct Results {
   First first;
@@ -128,7 +130,7 @@ struct Results {
 };
 template <class Last>
 struct Results<Last> {
-  Last first;
+  Last first = missing_result<Last>();
 };
 
 // The element of a tensor that may be absent. (The functions of std::optional cannot be called on a GPU.)
