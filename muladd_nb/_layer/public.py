@@ -215,7 +215,8 @@ class _Caller:
             is_list = isinstance(sizes, (list, tuple)) and all(hasattr(type(x), "__index__") for x in sizes)
             is_traced = is_compiling() or (_stands_for_a_tensor(sizes) and not isinstance(sizes, Tensor))
             if not (is_list or is_traced):
-                raise TypeError(f"{self.name}: {argument} must be a list of ints, got {sizes!r}")
+                got = f"a tensor of shape {[*sizes.shape]}" if isinstance(sizes, Tensor) else repr(sizes)
+                raise TypeError(f"{self.name}: {argument} must be a list of ints, got {got}")
         for argument, x in (*((argument, args[place]) for argument, place in self.inputs.items()), ("out", out)):
             if not (isinstance(x, Tensor) or x is None or is_compiling() or _stands_for_a_tensor(x)):
                 expected = "a tensor or None" if self.form.kinds.get(argument) == "Tensor?" else "a tensor"

@@ -50,7 +50,7 @@ def first_reduced(form: Form, args: Sequence[Any]) -> int:
         return len(args[place])
     dim = complete(form.op, args, {})[form.integers["dim"]] if form.kinds.get("dim") == "int" else -1
     if not -dims <= dim < dims:
-        raise RuntimeError(f"{form.name}: dim must be from {-dims} to {dims - 1}, got {dim}")
+        raise IndexError(f"{form.name}: dim must be from {-dims} to {dims - 1}, got {dim}")
     return -dim if dim < 0 else dims - dim
 
 

@@ -74,12 +74,13 @@ struct Caller {
 };
 
 // Raises an error. STD_TORCH_CHECK would put function, file and line before the message.
+template <class Error = std::runtime_error>
 [[noreturn]] void fail(const Caller& op, const auto&... parts) {
   const std::string name = op.signature.qualified(op.form);
   std::ostringstream text;
   text << (op.form & out ? name : name.substr(0, name.find('.'))) << ": ";
   (text << ... << parts);
-  throw std::runtime_error(text.str());
+  throw Error(text.str());
 }
 
 // "x, y or z", if `last` is " or ". word(i) returns the i-th of n words.

@@ -205,6 +205,8 @@ struct FastPath {
     } catch (const ErrorInPython&) {
     } catch (const std::bad_alloc&) {
       PyErr_NoMemory();
+    } catch (const std::out_of_range& error) {
+      PyErr_SetString(PyExc_IndexError, error.what());
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
     }

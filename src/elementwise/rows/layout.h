@@ -160,8 +160,8 @@ class Layout {
     if (row_sizes) find_trailing_dimensions(*row_sizes);
     const Number* const given = contract::number(signature_, numbers_, "dim", Kind::integer);
     const int64_t dim = given ? given->integer : -count_;
-    if (dim < -dims || dim >= dims)
-      contract::fail(caller_, "dim must be from ", -dims, " to ", dims - 1, ", got ", dim);
+    if (dim < -dims || dim >= dims) // an IndexError, as torch's own operators raise
+      contract::fail<std::out_of_range>(caller_, "dim must be from ", -dims, " to ", dims - 1, ", got ", dim);
     from_end_ = dim < 0 ? -dim : dims - dim;
     for (int k = results_; k < count_of_operands_; k++) {
       const std::string_view name = arguments_[k - results_]->name; // family.h gives these names
