@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -13,11 +14,14 @@ from . import torch_private as private
 # The namespace of the operators is the name of the package.
 namespace = __name__.partition(".")[0]
 
-if _C.registered_from_python():
+# The dispatcher keeps the kernels of the first import, and torch.ops, which does so too, says where they came from.
+_kept = vars(getattr(torch.ops, namespace))
+if "_imported_from" in _kept:
     raise ImportError(
-        f"{namespace} was imported before in this process, which keeps what was registered then: leave its modules in "
-        "sys.modules, or start Python again"
+        f"{namespace} was imported before in this process, from {_kept['_imported_from']}, and the process keeps what "
+        "was registered then: leave its modules in sys.modules, or start Python again"
     )
+_kept["_imported_from"] = Path(__file__).parents[1]
 
 library = torch.library.Library(namespace, "FRAGMENT")
 

@@ -8,7 +8,6 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <atomic>
 #include <span>
 
 #include "../contract.h"
@@ -38,12 +37,6 @@ void define_module(nanobind::module_& m) {
     is_on("FAST_PATH");
   });
   m.def("wants_fast_path", [] { return is_on("FAST_PATH"); });
-  // Whether Python has registered its kernels already. If Python imports its files again, the dispatcher still has
-  // those of the first import.
-  m.def("registered_from_python", [] {
-    static std::atomic<bool> registered = false;
-    return registered.exchange(true);
-  });
   // Parses a declaration, even one that only Python has. Returns the name of the operator, and the name and the kind of
   // each argument.
   m.def("read", [](const std::string& declaration) {
