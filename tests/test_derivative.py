@@ -922,7 +922,8 @@ def test_an_argument_that_has_a_gradient_in_one_mode_is_refused_in_another(mode)
 
 @any_mode
 def test_an_operator_without_a_derivative_is_refused(mode):
-    with pytest.raises(Exception, match="rounds: the operator has no derivative, but x (requires grad|has a tangent)"):
+    sentence = "rounds: the operator has no derivative, but x (requires grad; .*no_grad|has a tangent)"
+    with pytest.raises(Exception, match=sentence):
         mode(ops.rounds, x3)
 
 

@@ -253,7 +253,7 @@ def none(op: Any) -> None:
     >>> none(op)
     >>> op(torch.ones(2, requires_grad=True))
     Traceback (most recent call last):
-    RuntimeError: my_op: the operator has no derivative, but x requires grad; detach x
+    RuntimeError: my_op: the operator has no derivative, but x requires grad; detach x, or call it under torch.no_grad()
     """
     checked_arguments(op)
     implement_without(op)
@@ -268,7 +268,8 @@ def implement_without(op: Any) -> None:
         results = as_tuple(returned)
         if any(map(_may_require_grad, results)):
             arguments = named(op, args, kwargs)
-            refuse_gradients(op_name, arguments, "the operator has no derivative", may_be_dual=private.may_be_dual())
+            why, instead = "the operator has no derivative", "call it under torch.no_grad()"
+            refuse_gradients(op_name, arguments, why, instead, may_be_dual=private.may_be_dual())
         return returned
 
     implement(op, kernel, "Autograd", with_keyset=True)
