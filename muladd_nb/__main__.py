@@ -154,7 +154,7 @@ def _write_project(arguments: argparse.Namespace) -> int:
 
 def _remove_operators(names: Sequence[str]) -> int:
     left = _new.remove(names, Path())
-    print(f"Removed: {', '.join(names)}.")
+    print(f"Removed: {', '.join(dict.fromkeys(names))}.")
     if left:
         print(f"Still named in {', '.join(left)}")
     return 0

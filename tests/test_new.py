@@ -1036,7 +1036,14 @@ def test_only_the_kernel_of_this_name_is_removed(new, capsys):
     before = contents()
     assert refused(["remove", "adam"], capsys) == "there is no operator adam in this project; there are adam_, keep"
     assert contents() == before
-    assert main(["remove", "adam_"]) == 0
+    build = Path("meson.build")
+    build.write_text(
+        re.sub(r"files\(\n  ('src/adam.cpp'),\n  ('src/keep.cpp'),\n\)", r"files(\1, \2)", build.read_text())
+    )
+    capsys.readouterr()
+    assert main(["remove", "adam_", "adam_"]) == 0
+    assert capsys.readouterr().out == "Removed: adam_.\n"
+    assert "adam" not in build.read_text() and "own_kernels = files( 'src/keep.cpp')\n" in build.read_text()
 
 
 def test_an_author_may_write_a_functor_in_another_style(new, capsys):
@@ -1154,6 +1161,16 @@ def test_add_knows_an_operator_by_its_entry_alone(new, capsys):
     assert "softclip is there already" in refused(["add", SOFTCLIP], capsys)
     table.write_text(text.replace("softclip(Tensor", "softclip(Tensors"))
     assert "there is no one TABLE of declarations" in refused(["add", SOFTCLIP], capsys)
+
+
+@pytest.mark.parametrize("end", ["", " // a -> b", '\n    // Operator<"old(Tensor x)", Old, functional>\n'])
+def test_an_operator_is_added_before_or_after_the_authors_comments(new, end):
+    new(SOFTCLIP)
+    operators = Path("src/operators.h")
+    operators.write_text(operators.read_text().replace("\n>;", f"{end}\n>;"))
+    assert main(["add", OTHERS[0]]) == 0
+    added, text = '    Operator<"popcount(Tensor x)", Popcount,', operators.read_text()
+    assert f"differentiable>,{end.rstrip()}\n{added}" in text and ">\n>;" in text
 
 
 @pytest.mark.parametrize("kind", ["Tensors", "Tensors!", "Tensor?(a!)", "Tensor?!", "int!"])

@@ -160,7 +160,7 @@ def test_where_one_file_cannot_be_written_all_are_as_they_were(project, capsys, 
         move(path, to)
 
     monkeypatch.setattr(_write, "_move", broken)
-    assert "cannot be written: No space left on device" in refused(capsys)
+    assert f"{project.resolve()} cannot be written: No space left on device" in refused(capsys)
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 7])

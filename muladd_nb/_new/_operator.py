@@ -41,7 +41,9 @@ def add(files: Files, schema: Schema, package: str) -> None:
     _edit(files, "src/functors.h", r"(\n)(} // namespace)", lambda m: f"{m[1]}{made}\n{m[2]}")
     if schema.is_over_rows and ROW_H not in files["src/functors.h"]:
         _edit(files, "src/functors.h", r"(?s)(.*^#include .*?\n)", lambda m: m[1] + ROW_H)
-    _edit(files, "src/operators.h", r"([<>])(\n>;)", lambda m: f"{m[1]}{',' * (m[1] == '>')}\n    {entry}{m[2]}")
+    # The list ends with an entry, or is empty. The author's comments may follow.
+    end = r"([<>])((?:\s*//.*)*)\s*(\n>;)"
+    _edit(files, "src/operators.h", end, lambda m: f"{m[1]}{',' * (m[1] == '>')}{m[2]}\n    {entry}{m[3]}")
     append(files, f"python/{package}/_operators.py", "TABLE", f'"{schema.declaration}": Elementwise()')
     _add_public(files, schema, package)
     _add_test(files, schema, package)

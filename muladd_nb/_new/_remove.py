@@ -31,7 +31,7 @@ def remove(files: Files, name: str, package: str) -> set[str]:
         gone = {f"src/{stem}.h", f"src/{stem}.cpp", f"src/{stem}.cu", f"{python}/_{stem}.py"}
         _drop(files, f"{python}/_operators.py", "KERNELS", lambda item: _value(item) == stem)
         for ending in ("cpp", "cu"):
-            files["meson.build"] = files["meson.build"].replace(f"\n  'src/{stem}.{ending}',", "")
+            files["meson.build"] = re.sub(rf"\s*'src/{stem}\.{ending}',?", "", files["meson.build"])
         files["meson.build"] = files["meson.build"].replace("files(\n)", "files()")
     else:
         there = ", ".join(sorted({*declared, *(x for x in functions if x.strip("_") in kernels)})) or "none"

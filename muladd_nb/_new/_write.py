@@ -55,7 +55,7 @@ def replace(folder: Path, files: Mapping[str, str | None], *, formatted: bool = 
                 place[name].unlink()
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, OSError):
-            raise ValueError(f"{folder} cannot be written: {error.strerror}") from None
+            raise ValueError(f"{folder.resolve()} cannot be written: {error.strerror}") from None
         raise
     shutil.rmtree(temporary, ignore_errors=True)
     # Folders that became empty are removed, too.
