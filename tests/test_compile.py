@@ -67,6 +67,14 @@ def test_a_compiled_public_function_is_the_operator_and_few_guards(f, expected):
     assert len(guards) < 65
 
 
+def test_the_programs_of_other_public_functions_do_not_count():
+    """torch limits the number of compiled programs for each code object."""
+    a = torch.randn(3)
+    with torch._dynamo.config.patch(recompile_limit=1):
+        assert torch.equal(torch.compile(muladd_nb.mymul, fullgraph=True, backend="eager")(a, a), a * a)
+        assert torch.compile(muladd_nb.mymuladd, fullgraph=True, backend="eager")(a, a, 0.5).shape == a.shape
+
+
 @pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 2**1023, True, np.float32(0.1)])
 def test_a_compiled_public_function_takes_the_numbers_that_eager_takes(number):
     a = torch.randn(3)

@@ -151,6 +151,8 @@ def _made(
         return while_compiling(args, kwargs) if is_dynamo_compiling() else in_c(*args, **kwargs)
 
     made: Any = public_function
+    # A code object of its own: torch.compile limits how many programs one code object has.
+    made.__code__ = made.__code__.replace(co_name=made.__name__)
     return made
 
 
