@@ -61,8 +61,8 @@ class Case:
           not negative, no element is less, nor -0.0. An index is ``tensor(0, tensor.shape[0], dtype=torch.int64)``; a
           kernel must refuse elements outside of these bounds. If the functor declares another dtype for a tensor, it
           is converted to that.
-        - ``either(1.5, -1.0)`` returns the first value; other calls try the others. An optional tensor is
-          ``either(tensor(), None)``.
+        - ``either(1.5, -1.0)`` returns the first value; other calls try the others. Use numbers that float16 has, such
+          as 0.75 and not 0.7: the reference gets them unrounded. An optional tensor is ``either(tensor(), None)``.
 
         A list must have the same number of tensors in every call.
     reference

@@ -354,6 +354,7 @@ def overlapping(place, given):
 def refuses(case, message, function, *args, **options):
     with pytest.raises(RuntimeError) as caught:
         function(*args, **options)
+        pytest.fail(f"{case.name}: this call must raise an error: {message}")
     assert re.match(f"{case.forms[0].name}: (?:{message})", str(caught.value)), str(caught.value)
 
 
