@@ -169,7 +169,7 @@ def derivative(
                 check_is(op, f"the gradient of {argument} {what}", function, wanted, gradient)
         return gradients
 
-    def checked_jvp(tensors: Sequence[Tensor], kept: _Kept, *tangents: Tensor) -> Any:
+    def checked_jvp(tensors: Sequence[Tensor], kept: _Kept, _: Sequence[Like], *tangents: Tensor) -> Any:
         saved, read = kept.put_together(tensors)
         if by_formula(jvp, *tensors, *tangents):
             of_results = pushed(kept, read, tangents)

@@ -27,7 +27,7 @@ from . import torch_private as private
 from ._library import name
 from .aten_node import node_of, order_of
 from .fast_path import caller, direct_caller
-from .formula import Formula
+from .formula import Formula, Like
 from .operator import Form
 from .recording import TENSOR, Cache, Rule, checked_arguments, picker
 
@@ -180,7 +180,6 @@ class Derivative:
             self.save,
             self.vjp,
             self.jvp,
-            save_for_jvp=self.save_for_jvp,
             vjp_by_fast_path=self.vjp_by_fast_path if self.in_c else None,
             in_forward_mode=in_forward_mode,
             node=node,
@@ -269,12 +268,6 @@ class Derivative:
             shape = torch.broadcast_shapes(*(x.shape for x in given))
             of_results = [x in wanted for x in self.gradient_form.gradients_of], shape
         return plan.to_tensors(inputs), (plan, plan.to_numbers(inputs), layouts, of_results)
-
-    def save_for_jvp(
-        self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]
-    ) -> tuple[Sequence[Tensor], Any]:
-        tensors, kept = self.save(needs, inputs, results)
-        return tensors, (kept, [(y.shape, y.dtype) for y in results])
 
     def vjp_by_fast_path(
         self, tensors: tuple[Tensor, ...], kept: Kept, grads: tuple[Any, ...]
@@ -388,8 +381,8 @@ class Derivative:
         factor = times([torch.ones(x.shape, dtype=x.dtype, device=x.device)], values)
         return None if factor is None else x * factor
 
-    def jvp(self, tensors: Sequence[Tensor], saved_for_jvp: Any, *of_arguments: Tensor | None) -> Any:
-        (saved, numbers, _, (are_wanted, shape)), likes = saved_for_jvp
+    def jvp(self, tensors: Sequence[Tensor], kept: Kept, likes: Sequence[Like], *of_arguments: Tensor | None) -> Any:
+        saved, numbers, _, (are_wanted, shape) = kept
         tangents = {x: t for x, t in zip(self.arguments, of_arguments, strict=True) if t is not None}
         plan: _Plan = self.plans[self.compiles_formula(), tuple(x in tangents for x in self.arguments)]
         values = _values(saved, tensors, numbers)

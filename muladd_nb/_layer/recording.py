@@ -36,13 +36,12 @@ class Rule:
 
     ``save(needs, inputs, results)`` returns tensors, which autograd keeps, and one object, which the node keeps.
     ``needs`` says which gradients are requested. ``vjp`` takes these tensors, the object and the gradient of each
-    result. ``jvp`` takes the tensors, the object and the tangent of each argument.
+    result. ``jvp`` takes the tensors, the object, the shape and dtype of each result, and the tangent of each argument.
     """
 
     save: Callable[..., tuple[Sequence[Tensor], Any]]
     vjp: Callable[..., Sequence[Tensor | None]]
     jvp: Callable[..., Any]
-    save_for_jvp: Callable[..., tuple[Sequence[Tensor], Any]] | None = None  # by default `save`
     vjp_by_fast_path: Callable[..., tuple[Tensor | None, ...] | None] | None = None  # if it can: None and the gradients
     in_forward_mode: Callable[..., Tensor | None] | None = None  # given the keys and all arguments: a dual, or None
     check_tangent: Callable[..., None] | None = None  # given an argument's index, all arguments and the results
@@ -113,7 +112,7 @@ def _function(op: Any, rule: Rule, form: Form | None) -> Callable[..., Any]:
     refused = [(names.index(argument), argument) for argument in rule.without]
     all_needed = tuple([str(argument.type) in TENSOR for argument in private.arguments(op)[: len(names)]])
     save, vjp, jvp, vjp_by_fast_path = rule.save, rule.vjp, rule.jvp, rule.vjp_by_fast_path
-    save_for_jvp, materialize, constants = rule.save_for_jvp or save, rule.materialize, rule.constants
+    materialize, constants = rule.materialize, rule.constants
 
     # The old style, without setup_context, is cheaper. The fast path passes a tuple of the results that it has
     # computed, and the kernel a function that computes them. Each step here counts in a small call.
@@ -131,8 +130,9 @@ def _function(op: Any, rule: Rule, form: Form | None) -> Callable[..., Any]:
         if tensors:
             ctx.save_for_backward(*tensors)
         if not are_computed and private.may_be_dual():
-            tensors, ctx.others_of_jvp = save_for_jvp(all_needed, inputs, results)
+            tensors, others = save(all_needed, inputs, results)
             ctx.save_for_forward(*tensors)
+            ctx.given_to_jvp = others, [(y.shape, y.dtype) for y in results[:count]]
             if materialize:
                 ctx.tensors = [isinstance(x, Tensor) and (x.shape, x.dtype, x.device) for x in inputs]
         return results[:count] if several else results[0]
@@ -162,7 +162,7 @@ def _function(op: Any, rule: Rule, form: Form | None) -> Callable[..., Any]:
         # twice.
         with private.record_tangents(True), autocast.AsInForward():
             saved = [x if x is None else private.primal(x) for x in ctx.saved_tensors]
-            made = jvp(saved, ctx.others_of_jvp, *tangents)
+            made = jvp(saved, *ctx.given_to_jvp, *tangents)
             # Writing to a result also writes to its tangent, which must share no memory with any other tensor.
             others, own = [*saved, *tangents], []
             for x in as_tuple(made):

@@ -51,7 +51,7 @@ def register(form: Form) -> None:
         needs, others = kept
         return vjp(needs, put_together(tensors, others), *grads)
 
-    def of_saved_jvp(tensors: Sequence[Tensor], kept: Any, *tangents: Tensor | None) -> Any:
+    def of_saved_jvp(tensors: Sequence[Tensor], kept: Any, _: Any, *tangents: Tensor | None) -> Any:
         return jvp(put_together(tensors, kept[1])[:count], *tangents)
 
     rule = Rule(
