@@ -85,7 +85,6 @@ class _Schedule(NamedTuple):
     needs: Sequence[int]  # the last argument of the kernel for one pass; empty if there is no such pass
     fast_paths: Sequence[Callable[..., Any]] | None  # the pass first; None if one of the kernels has no fast path
     # Each picks from a tuple:
-    to_tensors: Callable[[Any], Any]  # from all arguments: those whose gradients are computed, in this order
     to_together: Callable[[Any], Any]  # from all results of the pass
     to_gradients: Callable[[Any], Any]  # from None, the gradients of the pass and the others; one for each argument
 
@@ -242,7 +241,6 @@ class Derivative:
             others,
             needs,
             fast_paths if len(fast_paths) == len(calls) else None,
-            to_tensors=picker([self.places[x] for x in (*together, *others)]),
             to_together=picker(places),
             to_gradients=picker([0, *(order.index(x) if x in order else 0 for x in self.arguments)]),
         )
@@ -291,13 +289,9 @@ class Derivative:
             made += schedule.to_together(of_call) if needs else (of_call,)
             needs = ()  # the other kernels have no such argument
         if layouts or sums:
-            by, of = (*schedule.together, *schedule.others), schedule.to_tensors(given)
-            wanted = [layouts[x][1] if x in layouts else y.stride() for x, y in zip(by, of, strict=True)]
-            # A sum that the pass returns has the shape of its tensor, but is contiguous.
-            if (sums and schedule.others) or [y.stride() for y in made] != wanted:
-                gradients = dict(zip(by, made, strict=True))
-                self.lay_out(gradients, layouts, dict(zip(plan.tensors, tensors, strict=True)), sums=sums)
-                made = gradients.values()
+            gradients = dict(zip((*schedule.together, *schedule.others), made, strict=True))
+            self.lay_out(gradients, layouts, given, sums=sums)
+            made = gradients.values()
         in_order: tuple[Tensor | None, ...] = schedule.to_gradients((None, *made))
         return in_order
 
@@ -327,7 +321,8 @@ class Derivative:
                     # Zeros, as in ATen: torch.autograd.grad raises an error for an undefined gradient.
                     gradient = zeros_of(some, layouts[x][0] if x in layouts else values[x].shape)
                 gradients[x] = gradient
-            self.lay_out(gradients, layouts, values, sums=sums)
+            if not (private.transforms_active() or private.traces()):
+                self.lay_out(gradients, layouts, given, sums=sums)
             if plan.by_formula:
                 if any(map(_is_jagged, grads)):
                     raise RuntimeError(
@@ -347,23 +342,31 @@ class Derivative:
         return False
 
     def with_stand_ins(self, given: Sequence[Any], layouts: Mapping[str, Layout], grad: Tensor) -> list[Any]:
-        """Return the arguments of the kernel, with other tensors in place of those whose elements are not read."""
+        """Return the arguments of the kernel, with other tensors in place of those whose elements are not read.
+
+        They have the same shape and, if there is such a tensor, the same strides.
+        """
         arguments = [*given]
-        for x, layout in layouts.items():
-            arguments[self.places[x]] = _stand_in(grad, layout, given)
+        for x, (shape, strides) in layouts.items():
+            same = None
+            for y in (grad, *given):
+                if isinstance(y, Tensor) and y.shape == shape and y.dtype == grad.dtype:
+                    same = y
+                    if y.layout is torch.strided and y.stride() == strides:
+                        break
+            arguments[self.places[x]] = grad.new_empty(()).expand(shape) if same is None else same
         return arguments
 
     def lay_out(
-        self, gradients: dict[str, Tensor], layouts: Mapping[str, Layout], values: Mapping[str, Any], *, sums: bool
+        self, gradients: dict[str, Tensor], layouts: Mapping[str, Layout], given: Sequence[Any], *, sums: bool
     ) -> None:
         """Give some gradients the shapes and layouts of their tensors, which were broadcast or not saved."""
-        if private.transforms_active() or private.traces():
-            return
         for x in gradients if sums else layouts:
             gradient = gradients.get(x)
             if gradient is None or gradient.layout is not torch.strided:
                 continue
-            shape, strides = layouts[x] if x in layouts else _layout(values[x])
+            like = given[self.places[x]]
+            shape, strides = layouts[x] if x in layouts else (like.shape, like.stride())
             if gradient.shape != shape:
                 gradient = gradient.sum_to_size(shape)
             # A gradient that was passed on from the result may be expanded, and stays as it is.
@@ -431,18 +434,6 @@ def _values(plan: _Plan, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> d
 
 def _is_jagged(x: Any) -> bool:
     return isinstance(x, Tensor) and x.layout is torch.jagged
-
-
-def _stand_in(grad: Tensor, layout: Layout, given: Sequence[Any]) -> Tensor:
-    """Return a tensor in place of one whose elements are not read, if possible one with the same layout."""
-    shape, strides = layout
-    same = None
-    for x in (grad, *given):
-        if isinstance(x, Tensor) and x.shape == shape and x.dtype == grad.dtype:
-            if x.layout is torch.strided and x.stride() == strides:
-                return x
-            same = x
-    return grad.new_empty(()).expand(shape) if same is None else same
 
 
 def _laid_out(gradient: Tensor, strides: Sequence[int]) -> Tensor:
