@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,23 +18,6 @@ from .recording import Rule, checked_arguments, no_gradient, refuse_gradients, r
 
 _SAVED = object()  # stands for a tensor that autograd keeps
 _MOST_OPTIONS = 1000  # whose answer is kept: an int may have another value in each call
-
-
-class _Kept(NamedTuple):
-    """The data that a node stores in addition to the tensors that autograd saves."""
-
-    others: Sequence[Any]  # what is saved, with _SAVED in place of each tensor
-    needs: tuple[bool, ...]
-    of_gradients: Sequence[Like | None]
-    of_tangents: Sequence[Like | None]
-    read: int  # how many arguments were saved for the formula: they come last
-
-    def put_together(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Return what ``save`` returned, and the arguments that the formula reads."""
-        each = iter(tensors)
-        both = tuple([next(each) if x is _SAVED else x for x in self.others])  # a generator would take longer
-        end = len(both) - self.read
-        return both[:end], both[end:]
 
 
 def derivative(
@@ -123,30 +106,26 @@ def derivative(
             if _may_require_grad(x) and not any(x is y for y in inputs + results):
                 # A tensor computed in `save` is not recorded, so second derivatives would lack its terms.
                 raise RuntimeError(f"{name(op)}: save must return inputs and results; make what else is needed in vjp")
-        # The shape and dtype that each gradient and each tangent must have.
+        # The shape and dtype that each gradient must have.
         pairs = zip(inputs, needs, strict=True)  # an absent optional tensor has no gradient
         of_gradients = [(x.shape, x.dtype) if need and x is not None else None for x, need in pairs]
-        floats = [_may_require_grad(y) and i not in constants for i, y in enumerate(results)]
-        of_tangents = [(y.shape, y.dtype) if is_float else None for y, is_float in zip(results, floats, strict=True)]
         kept = (*saved, *(inputs[arguments.index(x)] for x in reads))
         others = [_SAVED if isinstance(x, Tensor) else x for x in kept]
-        return [x for x in kept if isinstance(x, Tensor)], _Kept(others, needs, of_gradients, of_tangents, len(reads))
+        return [x for x in kept if isinstance(x, Tensor)], (others, needs, of_gradients)
+
+    def put_together(tensors: Sequence[Tensor], others: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return what ``save`` returned, and the arguments that the formula reads."""
+        each = iter(tensors)
+        both = tuple([next(each) if x is _SAVED else x for x in others])  # a generator would take longer
+        end = len(both) - len(reads)
+        return both[:end], dict(zip(reads, both[end:], strict=True))
+
+    def has_derivative(place: int, dtype: torch.dtype) -> bool:
+        return place not in constants and (dtype.is_floating_point or dtype.is_complex)
 
     def by_formula(function: Any, *given: Any) -> bool:
         """Return whether the formula has to compute a derivative, because ``function`` cannot."""
         return function is None or (formula is not None and (private.transforms_active() or private.is_recorded(given)))
-
-    def pulled(kept: _Kept, read: Sequence[Any], grads: Sequence[Tensor]) -> tuple[Any, ...]:
-        wanted = [x for x in reads if kept.of_gradients[arguments.index(x)]]
-        of_floats = [grad if like else None for grad, like in zip(grads, kept.of_tangents, strict=True)]
-        made = checked_formula.pull(dict(zip(reads, read, strict=True)), wanted, of_floats) if wanted else {}
-        return tuple(made.get(x) for x in arguments)
-
-    def pushed(kept: _Kept, read: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
-        given = dict(zip(reads, read, strict=True))
-        floats = [x for x in reads if _may_require_grad(given[x])]
-        made = checked_formula.push(given, {x: tangents[arguments.index(x)] for x in floats}, kept.of_tangents)
-        return tuple(y if like else None for y, like in zip(made, kept.of_tangents, strict=True))
 
     def gradients_of(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor) -> tuple[Any, ...]:
         gradients: Any = vjp and vjp(needs, saved, *grads)
@@ -155,45 +134,52 @@ def derivative(
             raise RuntimeError(f"{name(op)}: vjp must return {len(arguments)} gradients, got {len(gradients)}")
         return gradients
 
-    def checked_vjp(tensors: Sequence[Tensor], kept: _Kept, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        saved, read = kept.put_together(tensors)
+    def checked_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        others, needs, of_gradients = kept
+        saved, read = put_together(tensors, others)
         given = (*tensors, *grads)
         if by_formula(vjp, *given) or (formula and private.differentiating() and any(map(private.has_tangent, given))):
-            what, function, gradients = "that the formula has", formula, pulled(kept, read, grads)
+            what, function = "that the formula has", formula
+            wanted = [x for x, like in zip(arguments, of_gradients, strict=True) if like and x in reads]
+            of_floats = [x if has_derivative(i, x.dtype) else None for i, x in enumerate(grads)]
+            pulled = checked_formula.pull(read, wanted, of_floats) if wanted else {}
+            gradients = tuple(map(pulled.get, arguments))
         else:
-            what, function, gradients = "that vjp returns", vjp, gradients_of(kept.needs, saved, *grads)
-        for argument, wanted, gradient in zip(arguments, kept.of_gradients, gradients, strict=True):
-            if wanted and gradient is None:
+            what, function, gradients = "that vjp returns", vjp, gradients_of(needs, saved, *grads)
+        for argument, like, gradient in zip(arguments, of_gradients, gradients, strict=True):
+            if like and gradient is None:
                 raise no_gradient(name(op), argument, instead)
-            if wanted:
-                check_is(op, f"the gradient of {argument} {what}", function, wanted, gradient)
+            if like:
+                check_is(op, f"the gradient of {argument} {what}", function, like, gradient)
         return gradients
 
-    def checked_jvp(tensors: Sequence[Tensor], kept: _Kept, _: Sequence[Like], *tangents: Tensor) -> Any:
-        saved, read = kept.put_together(tensors)
+    def checked_jvp(tensors: Sequence[Tensor], kept: Any, likes: Sequence[Like], *tangents: Tensor) -> Any:
+        saved, read = put_together(tensors, kept[0])
+        of_floats = [like if has_derivative(i, like[1]) else None for i, like in enumerate(likes)]
         if by_formula(jvp, *tensors, *tangents):
-            of_results = pushed(kept, read, tangents)
+            pairs = zip(arguments, tangents, strict=True)
+            floats = {x: tangent for x, tangent in pairs if x in reads and _may_require_grad(tangent)}
+            of_results = tuple(checked_formula.push(read, floats, of_floats))
             return of_results if len(results) > 1 else of_results[0]
         with _without_torch_func(op, "jvp"):
             returned: Any = jvp and jvp(saved, *tangents)
         of_results = as_tuple(returned)
         if len(of_results) != len(results):
             raise RuntimeError(f"{name(op)}: jvp must return {len(results)} tangents, got {len(of_results)}")
-        for place, (wanted, tangent) in enumerate(zip(kept.of_tangents, of_results, strict=True)):
-            if wanted:
+        for place, (like, tangent) in enumerate(zip(of_floats, of_results, strict=True)):
+            if like:
                 of_place = f" of result {place}" * (len(results) > 1)
-                check_is(op, f"the tangent{of_place} that jvp returns", jvp, wanted, tangent)
+                check_is(op, f"the tangent{of_place} that jvp returns", jvp, like, tangent)
         return returned
 
     instead = "have the formula read it" if formula else "have vjp return one"
-    read_by_formula = [arguments.index(x) for x in reads]
     have_gradient = set[Any]()  # the indices of arguments that have a derivative, each with the options of a call
 
     def check_tangent(place: int, inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
         # jvp may ignore the tangent of an argument that has no derivative. vjp returns None for it, so we ask vjp,
         # once for all options: a string may name a mode in which another argument has a derivative.
         options = (place, *(None if isinstance(x, (Tensor, float)) else repr(x) for x in inputs))
-        if place not in read_by_formula and options not in have_gradient:
+        if arguments[place] not in reads and options not in have_gradient:
             needs = tuple(isinstance(x, Tensor) for x in inputs)
             gradients: Any = [None] * len(inputs)
             if vjp and save:

@@ -87,10 +87,11 @@ class Formula:
         duals = {x: forward_ad.make_dual(values[x], tangent, level=0) for x, tangent in tangents.items()}
         computed = self.compute(likes, {**values, **duals})
         computed = tuple(y.clone() if any(y is x for x in duals.values()) else y for y in computed)
+        tangents_of_results = [forward_ad.unpack_dual(y, level=0).tangent for y in computed]
         return [
             # A result that depends on no tangent is a constant.
-            torch.zeros_like(y) if (tangent := forward_ad.unpack_dual(y, level=0).tangent) is None else tangent
-            for y in computed
+            None if like is None else torch.zeros_like(y) if tangent is None else tangent
+            for y, like, tangent in zip(computed, likes, tangents_of_results, strict=True)
         ]
 
 
