@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,8 +14,8 @@ from . import contract
 from . import torch_private as private
 from ._library import implement
 from .fast_path import with_fast_path
-from .operator import Form, complete, named
-from .recording import no_gradient, refuse_gradients
+from .operator import Form, complete, named, tensors_in
+from .recording import refuse_gradients, refuse_gradients_of_numbers
 
 _warned: set[str] = set()
 
@@ -34,17 +33,15 @@ def register(form: Form) -> None:
 
     def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
         if form.tensor_numbers:
-            for number, place in form.numbers.items():
-                if args[place] is not None and (private.is_recorded((args[place],)) or _has_tangent(args[place])):
-                    raise no_gradient(form.name, number, form.promises.instead)
+            refuse_gradients_of_numbers(form, args)
         targets_of(args, kwargs)  # refuses None
-        tensors = {x_name: x for x_name, x in named(op, args, kwargs).items() if isinstance(x, Tensor)}
         if form.kind in ("writing", "out"):
-            _refuse_or_warn(form, tensors.values())
+            _refuse_or_warn(form.name, tuple(tensors_in((*args, *kwargs.values()))))
         else:
             why, instead = "what it writes to has no derivative", "call it under torch.no_grad()"
             # Tracing records the check for a tangent. Inductor traces writes twice, and expects the same both times.
-            refuse_gradients(form.name, tensors, why, instead, may_be_dual=private.differentiating())
+            may_be_dual = private.differentiating()
+            refuse_gradients(form.name, named(op, args, kwargs), why, instead, may_be_dual=may_be_dual)
         return op.redispatch(private.below_autograd(keyset), *args, **kwargs)
 
     # ATen counts writes at this key, too. In inference mode the key Autograd is not called. The backend's kernel counts
@@ -63,16 +60,11 @@ def register(form: Form) -> None:
     implement(op, with_fast_path(counted, form), "ADInplaceOrView", with_keyset=True)
 
 
-def _has_tangent(tensor: Tensor) -> bool:
-    return private.differentiating() and private.has_tangent(tensor)
-
-
-def _refuse_or_warn(form: Form, tensors: Iterable[Tensor]) -> None:
-    op = form.name
+def _refuse_or_warn(op: str, tensors: tuple[Tensor, ...]) -> None:
     advice = "use the operator that returns its result"
-    if any(_has_tangent(tensor) for tensor in tensors):
+    if private.differentiating() and any(map(private.has_tangent, tensors)):
         raise RuntimeError(f"{op}: tangents do not pass through out; {advice}")
-    if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+    if not private.is_recorded(tensors):
         return
     if private.transforms_active():
         raise RuntimeError(f"{op}: gradients do not pass through out; {advice}")

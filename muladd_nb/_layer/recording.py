@@ -270,8 +270,9 @@ def refuse_gradients_of_numbers(form: Form, args: Sequence[Any]) -> None:
 
     torch converts a tensor with one element to a number.
     """
+    may_be_dual = private.differentiating()
     for argument, x in ((argument, x) for argument, place in form.floats.items() for x in as_list(args[place])):
         if isinstance(x, Tensor) and private.is_batched(x):
             raise RuntimeError(f"{form.name}: {argument} must be the same for all samples of vmap, got one for each")
-        if isinstance(x, Tensor) and (private.is_recorded((x,)) or (private.may_be_dual() and private.has_tangent(x))):
+        if isinstance(x, Tensor) and (private.is_recorded((x,)) or (may_be_dual and private.has_tangent(x))):
             raise no_gradient(form.name, argument, form.promises.instead)
