@@ -40,25 +40,20 @@ def register(form: Form) -> None:
     given_at = [kept_at.index(place) for place in sorted(kept_at)]
 
     def save(needs: Sequence[bool], inputs: Sequence[Any], results: Sequence[Tensor]) -> tuple[Sequence[Tensor], Any]:
-        given = (*inputs, *results)
-        return to_tensors(given), (needs, to_others(given))
+        both = (*inputs, *results)
+        return to_tensors(both), (needs, to_others(both))
 
-    def put_together(tensors: Sequence[Tensor], others: Sequence[Any]) -> list[Any]:
-        kept = (*tensors, *others)
-        return [kept[i] for i in given_at]  # a picker, in C, cannot be traced by compiled autograd
-
-    def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> Any:
-        needs, others = kept
-        return vjp(needs, put_together(tensors, others), *grads)
-
-    def of_saved_jvp(tensors: Sequence[Tensor], kept: Any, _: Any, *tangents: Tensor | None) -> Any:
-        return jvp(put_together(tensors, kept[1])[:count], *tangents)
+    def given(tensors: Sequence[Tensor], kept: Any) -> list[Any]:
+        """Return the arguments, and then the results, that were saved."""
+        _, others = kept
+        both = (*tensors, *others)
+        return [both[i] for i in given_at]  # a picker, in C, cannot be traced by compiled autograd
 
     rule = Rule(
         save,
-        of_saved_vjp,
-        of_saved_jvp,
-        vjp_by_fast_path=_by_fast_path(rules, kept_at) if is_forward else None,
+        lambda tensors, kept, *grads: vjp(kept[0], given(tensors, kept), *grads),
+        lambda tensors, kept, _, *tangents: jvp(given(tensors, kept)[:count], *tangents),
+        vjp_by_fast_path=_by_fast_path(rules, given_at) if is_forward else None,
         without=[x for x, dtype in operator.own.items() if dtype.is_floating_point],
         constants=[i for i in range(len(form.of_results)) if i not in form.of_c] if is_forward else (),
         node=operator.promises.node if is_forward else None,
@@ -67,16 +62,15 @@ def register(form: Form) -> None:
     recording.register(form.op, rule, form)
 
 
-def _by_fast_path(rules: _Rules, kept_at: Sequence[int]) -> Callable[..., Any]:
+def _by_fast_path(rules: _Rules, given_at: Sequence[int]) -> Callable[..., Any]:
     """Return the function that computes the gradients of a small call, or returns None.
 
-    ``kept_at`` has, for each value that a node keeps, its index among the arguments and the results. In a small call
-    each step takes noticeable time, so the function puts the arguments together in C.
+    ``given_at`` has, for each argument and then for each result that is saved, its index among the values that a node
+    keeps. In a small call each step takes noticeable time, so the function puts the arguments together in C.
     """
     compute = direct_caller(rules.gradients, lambda *_: None)
-    count, kept = rules.count, len(kept_at)
-    args, read = ([kept_at.index(x) for x in sorted(kept_at) if (x < count) is is_arg] for is_arg in (True, False))
-    to_kernel = picker([*args, *(kept + i for i in rules.form.of_c), *read])
+    args, read = given_at[: rules.count], given_at[rules.count :]
+    to_kernel = picker([*args, *(len(given_at) + i for i in rules.form.of_c), *read])
 
     def wanted(*needs: bool) -> tuple[int, Callable[[Any], Any]]:
         """Return which gradients are asked for, and a function that picks them from None and all gradients."""
