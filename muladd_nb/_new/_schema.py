@@ -213,6 +213,8 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
             raise refuse(f"two arguments are called {x.name}: rename one")
         if x.alias_info is not None and not x.alias_info.is_write:
             raise refuse(f"{x.name} is aliased; results are new tensors")
+        if x.real_type.kind() == "SymIntType" and not kernel:
+            raise refuse(f"{x.name} is symbolic; write int, a constant of a compiled program, or use --kernel")
         if x.kwarg_only and x.name in _PARAMETERS_OF_TORCH:
             raise refuse(f"torch cannot pass {x.name} by name: put it before the *, or choose another name")
         if x.has_default_value() and not _fits(x.default_value, str(x.real_type)):
@@ -221,25 +223,38 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
     updates = any(x.alias_info for x in parsed.arguments)
     if parsed.name.endswith("_") and not updates:  # torch would return a DTensor argument as the result
         raise refuse("to torch a name that ends in _ says that arguments are updated; choose another name")
-    if kernel:
-        return _read_kernel(parsed, text, refuse)
-    arguments = list(parsed.arguments)
-    written = [x.name for x in arguments if x.alias_info is not None and x.alias_info.is_write]
-    writes_out = written == ["out"] and arguments[-1].name == "out" and parsed.name.endswith("_out")
+    arguments = [_read_argument(x, refuse) for x in parsed.arguments]
+    written = [x.name for x in arguments if x.is_written]
+    writes_out = not kernel and written == ["out"] and names[-1] == "out" and parsed.name.endswith("_out")
     if writes_out:
         arguments.pop()
-    for argument in arguments:
-        if not (rows and argument.name == "normalized_shape" and str(argument.type) == "List[int]"):
-            _check_argument(argument, refuse, writes_out=writes_out, updates=bool(written) and not writes_out)
-    optional = sum(str(argument.type) == "Optional[Tensor]" for argument in arguments)
-    tensors = optional + sum(str(argument.type) == "Tensor" for argument in arguments)
-    if tensors == optional:
-        raise refuse("there must be a tensor among the arguments that is not optional")
+    for place, x in enumerate(arguments):
+        if kernel:
+            check_identifier("argument", x.name, underscores=True)
+        elif rows and (x.name, x.type) == ("normalized_shape", "int[]"):
+            arguments[place] = dataclasses.replace(x, type="SymInt[]")  # so compiled programs may change the sizes
+        else:
+            _check_argument(x, refuse, writes_out=writes_out, updates=bool(written) and not writes_out)
+    if not any(x.type in ("Tensor", "Tensor[]") for x in arguments):
+        raise refuse(f"there must be a tensor{', or a list of tensors,' * kernel} that is not optional")
+    results = [str(result.type) for result in parsed.returns]
+    if set(results) - {"Tensor"}:
+        got = ", ".join(results)
+        raise refuse(f"its results must be tensors, one by one, as compiled programs need, got {got}")
+    if not (results or written):
+        raise refuse("it must return a tensor, or write to one: 'Tensor(a!) x'")
+    schema = Schema(parsed.name, tuple(arguments), len(results), text, rows, kernel)
+    if kernel:
+        return schema
+    if written and results:
+        raise refuse(f"it writes to {', '.join(written)} and must return nothing, '-> ()', or use --kernel")
+    if results and parsed.name.endswith("_out"):
+        raise refuse("its name ends in _out, which is for operators that write into out; choose another name")
+    optional = sum(x.type == "Tensor?" for x in arguments)
+    tensors = sum(x.is_tensor for x in arguments)
     if tensors > MAX_TENSORS or optional > MAX_OPTIONAL or len(arguments) > MAX_ARGUMENTS:
         most = f"{MAX_TENSORS} tensors, of them {MAX_OPTIONAL} optional ones, and {MAX_ARGUMENTS} arguments in all"
         raise refuse(f"there may be {most}")
-    _check_results(parsed, written, refuse)
-    schema = Schema(parsed.name, tuple(map(_number_or_tensor, arguments)), len(parsed.returns), text, rows)
     for x in schema.arguments if rows else ():
         if x.type != _REDUCES.get(x.name, x.type):
             raise refuse(f"{x.name} of an operator over rows must be {_REDUCES[x.name]}, got {x.type}")
@@ -277,15 +292,6 @@ _SLIPS = {
     r"^\s*def\b|\w\s*:\s*\w+\s*[,=)]": "write the type before the name, as in 'float limit'",
     r"\bconst\b|&|::|<|\b(Optional|List)\[": "write Tensor, Tensor?, Tensor[], float, int, bool or str",
 }
-# torch's names for types, and a schema's. An int[] is read as SymInt[], so that compiled programs may change the sizes.
-_TYPES = {"Optional[Tensor]": "Tensor?", "List[int]": "SymInt[]"}
-
-
-def _number_or_tensor(x: Any) -> Argument:
-    default = x.default_value if x.has_default_value() else REQUIRED
-    return Argument(_TYPES.get(str(x.type), str(x.type)), x.name, x.alias_info is not None, x.kwarg_only, default)
-
-
 # If the stable ABI cannot pass a type, the error says what to take instead.
 _INSTEAD = {
     "number": "a Scalar, a number of any type, which the stable ABI of torch 2.10 does not pass; take a float",
@@ -295,24 +301,9 @@ _INSTEAD = {
 }
 
 
-def _read_kernel(parsed: Any, text: str, refuse: Any) -> Schema:
-    """Read the schema of an operator with its own kernel, which may have any argument that the stable ABI passes."""
-    arguments = [_argument_of_kernel(argument, refuse) for argument in parsed.arguments]
-    if not any(argument.type in ("Tensor", "Tensor[]") for argument in arguments):
-        raise refuse("there must be a tensor, or a list of tensors, that is not optional")
-    results = [str(result.type) for result in parsed.returns]
-    if "List[Tensor]" in results:
-        raise refuse("the length of a list of results is not known before a call; return tensors one by one")
-    if set(results) - {"Tensor"}:
-        raise refuse(f"its results must be tensors, as compiled programs need, got {', '.join(results)}")
-    if not results and not any(argument.is_written for argument in arguments):
-        raise refuse("it must return a tensor, or write to an argument: 'Tensor(a!) x'")
-    return Schema(parsed.name, tuple(arguments), len(results), text, has_kernel=True)
-
-
-def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
+def _read_argument(argument: Any, refuse: Any) -> Argument:
+    """Read an argument, which may have any type that the stable ABI passes."""
     name = argument.name
-    check_identifier("argument", name, underscores=True)
     base, suffix = str(argument.real_type), ""
     while wrapped := re.fullmatch(r"(List|Optional)\[(.*)\]", base):
         base, suffix = wrapped[2], ("[]" if wrapped[1] == "List" else "?") + suffix
@@ -320,7 +311,8 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
         raise refuse(f"{name} is of the type {base}; write {_CALLED[base]}")
     if base not in TYPES or argument.real_type.kind() == "SymBoolType":
         base = "SymBool" if base == "bool" else base
-        other = f"{base}, which the stable ABI of torch 2.10 does not pass; it passes {', '.join(TYPES)}"
+        near = "".join(f"; is it {x}?" for x in get_close_matches(base, TYPES, 1))
+        other = f"{base}, which the stable ABI of torch 2.10 does not pass; it passes {', '.join(TYPES)}{near}"
         raise refuse(f"{name} is {_INSTEAD.get(base, other)}")
     if base == "Tensor" and suffix not in ("", "?", "[]"):
         raise refuse(f"{name} must be a tensor, an optional tensor or a list of tensors; a list may be empty")
@@ -330,48 +322,24 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
     return Argument(base + suffix, name, argument.alias_info is not None, argument.kwarg_only, default)
 
 
-def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bool) -> None:
-    name, type_ = argument.name, _TYPES.get(str(argument.real_type), str(argument.real_type))
+def _check_argument(x: Argument, refuse: Any, *, writes_out: bool, updates: bool) -> None:
+    """Check an argument of an operator with a functor."""
     allowed = ("Tensor", "Tensor?", "float", "int", "bool")
-    base = re.sub(r"Optional\[(.*)\]", r"\1", type_)
-    near = get_close_matches(type_, allowed, 1)
-    if base not in _CALLED and (not near or type_ in allowed):
-        _argument_of_kernel(argument, refuse)  # raises with advice, if a kernel cannot have it either
-    if "List" in str(argument.real_type):
-        raise refuse(f"{name} is a list; pass its elements one by one, or use --kernel, which takes lists")
-    if argument.real_type.kind().startswith("Sym"):
-        raise refuse(f"{name} is symbolic; write {type_}, a constant of a compiled program, or use --kernel")
-    if type_ == "Tensor?" and argument.alias_info is not None:
-        raise refuse(f"{name} is written to and cannot be optional: leave the ? out, or use --kernel")
-    if type_ not in allowed:
-        written = (base + "?" * (base != type_)).replace("number", "Scalar")
-        advice = f"; is it {near[0]}?" if near else ""
-        advice = ", or use --kernel, which takes others too" if base in TYPES else advice
-        advice = f"; write {_CALLED[base]}" if base in _CALLED else advice
-        raise refuse(f"{name} must be one of {', '.join(allowed)}, got {written}{advice}")
-    has_default = argument.has_default_value() and not (type_ == "Tensor?" and argument.default_value is None)
-    if type_.startswith("Tensor") and (has_default or argument.kwarg_only):
-        raise refuse(f"{name} must be positional, as a tensor, and have no default except None")
-    if writes_out and (argument.has_default_value() or argument.kwarg_only):
-        raise refuse(
-            f"{name} stands before out, so it must be positional and have no default; write the default in ops.py"
-        )
-    if not (updates and name in ("out", "result")):  # these names are taken only if the operator has a result
-        check_name("argument", name)
-
-
-def _check_results(parsed: Any, written: list[str], refuse: Any) -> None:
-    results = [str(result.type) for result in parsed.returns]
-    if set(results) - {"Tensor"}:
-        raise refuse(f"its results must be tensors, one by one, got {', '.join(results)}")
-    if written and results:
-        raise refuse(f"it writes to {', '.join(written)} and must return nothing, '-> ()', or use --kernel")
-    if written:
-        return
-    if not results:
-        raise refuse("it must return a tensor, or write to one: 'Tensor(a!) x'")
-    if parsed.name.endswith("_out"):
-        raise refuse("its name ends in _out, which is for operators that write into out; choose another name")
+    if x.type.endswith("[]"):
+        raise refuse(f"{x.name} is a list; pass its elements one by one, or use --kernel, which takes lists")
+    if x.type == "Tensor?" and x.is_written:
+        raise refuse(f"{x.name} is written to and cannot be optional: leave the ? out, or use --kernel")
+    if x.type not in allowed:
+        must = f"{x.name} must be one of {', '.join(allowed)}, got {x.type}"
+        raise refuse(f"{must}, or use --kernel, which takes others too")
+    has_default = x.default is not REQUIRED and not (x.type == "Tensor?" and x.default is None)
+    if x.is_tensor and (has_default or x.is_keyword):
+        raise refuse(f"{x.name} must be positional, as a tensor, and have no default except None")
+    if writes_out and (x.default is not REQUIRED or x.is_keyword):
+        must = f"{x.name} stands before out, so it must be positional and have no default"
+        raise refuse(f"{must}; write the default in ops.py")
+    if not (updates and x.name in ("out", "result")):  # these names are taken only if the operator has a result
+        check_name("argument", x.name)
 
 
 def check_identifier(what: str, name: str, *, underscores: bool = False) -> None:
