@@ -139,16 +139,13 @@ def _write_project(arguments: argparse.Namespace) -> int:
         kind = {"kernel": arguments.kernel, "rows": arguments.rows}
         if arguments.command == "add":
             _new.add(arguments.schemas, Path(), **kind, tell=print)
-            package = _new.package_of(Path())
-            print(f"Added. {_new.to_edit(arguments.schemas, package, **kind)}")
             print(f"and test it: {_INSTALL}")
-            return 0
-        folder = _new.create(arguments.package, arguments.schemas, Path(), **kind, tell=print)
+        else:
+            folder = _new.create(arguments.package, arguments.schemas, Path(), **kind, tell=print)
+            print(f"and test it: cd {folder} && {_INSTALL}")
     except (ImportError, ValueError) as error:  # torch is missing, or a schema is wrong
         print(f"muladd-nb {arguments.command}: {error}", file=sys.stderr)
         return 2
-    print(f"{folder} is written. {_new.to_edit(arguments.schemas, arguments.package, **kind)}")
-    print(f"and test it: cd {folder} && {_INSTALL}")
     return 0
 
 

@@ -33,7 +33,8 @@ def create(
 ) -> Path:
     """Write the project ``package``, with an operator for each schema, into ``parent`` and return its folder.
 
-    ``tell`` is first called with one sentence for each operator, which says how its schema is understood.
+    ``tell`` is called with one sentence for each operator, which says how its schema is understood, and finally with
+    what the author edits next.
     Raise ``ValueError``, and write nothing, if a name or a schema cannot be used, or the folder exists already.
     """
     check_name("package", package)
@@ -59,6 +60,7 @@ def create(
         raise ValueError(f"{folder} cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+    tell(f"{folder} is written. {_to_edit(operators, package)}")
     return folder
 
 
@@ -72,7 +74,8 @@ def add(
 ) -> None:
     """Add an operator for each schema to the project in ``folder``.
 
-    ``tell`` is first called with one sentence for each operator, which says how its schema is understood.
+    ``tell`` is called with one sentence for each operator, which says how its schema is understood, and finally with
+    what the author edits next.
     Raise ``ValueError``, and write nothing, if the folder is no project of this layer, or a schema cannot be used.
     """
     if not schemas:
@@ -92,6 +95,7 @@ def add(
     for schema in operators:
         tell(_understood(schema))
     replace(folder, changed, formatted=True)
+    tell(f"Added. {_to_edit(operators, package)}")
 
 
 def remove(names: Sequence[str], folder: Path) -> list[str]:
@@ -137,6 +141,17 @@ def _understood(schema: Schema) -> str:
     )
 
 
+def _to_edit(schemas: Sequence[Schema], package: str) -> str:
+    """Return the text that says what the author edits next, with a line for each new operator."""
+    lines = []
+    for schema in schemas:
+        what = f"{'over rows' if schema.is_over_rows else 'element-wise'}: its functor in src/functors.h"
+        if schema.has_kernel:
+            what = f"with a kernel of its own: src/{schema.stem}.h, .cpp and .cu, python/{package}/_{schema.stem}.py"
+        lines.append(f"  {schema.name}, {what}, its Case in tests/operators.py")
+    return "\n".join(["Now edit", *lines, f"  and the description of each in python/{package}/ops.py and README.md"])
+
+
 def _own_files(folder: Path, package: str) -> dict[str, str]:
     """Return the author's files in which operators have entries, by their names."""
     names = [renamed(name, package) for name, _ in read(RESOURCES / "project")]
@@ -148,17 +163,6 @@ def _text_of(folder: Path, name: str) -> str:
         return (folder / name).read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is not UTF-8 (byte {error.start}): save it as UTF-8; nothing is changed") from None
-
-
-def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False, rows: bool = False) -> str:
-    """Return the text that says what the author edits next, with a line for each new operator."""
-    lines = []
-    for schema in _read(schemas, kernel=kernel, rows=rows):
-        what = f"{'over rows' if rows else 'element-wise'}: its functor in src/functors.h"
-        if kernel:
-            what = f"with a kernel of its own: src/{schema.stem}.h, .cpp and .cu, python/{package}/_{schema.stem}.py"
-        lines.append(f"  {schema.name}, {what}, its Case in tests/operators.py")
-    return "\n".join(["Now edit", *lines, f"  and the description of each in python/{package}/ops.py and README.md"])
 
 
 def update(folder: Path, *, overwrite: bool = False, dry_run: bool = False) -> list[str]:

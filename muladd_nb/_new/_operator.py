@@ -176,7 +176,7 @@ def add_line(files: Files, call: str, does: str) -> None:
 def append(files: Files, path: str, name: str, item: str) -> None:
     """Append an item to the list, dict or Meson's files() that is assigned to ``name`` in a file."""
     pattern = rf"^({name}\b.* = (?:files)?[\[{{(])(|\n(?:.*\n)*?)([\]}})])$"
-    indented = " " * _indentation(path) + item
+    indented = " " * (2 if path.endswith(".build") else 4) + item
     expected = f"; {name} must have each entry on a line of its own"
     _edit(files, path, pattern, lambda m: f"{m[1]}{m[2] or chr(10)}{indented},\n{m[3]}", expected)
 
@@ -284,10 +284,6 @@ struct {functor} {{
   }}
 }};
 """
-
-
-def _indentation(path: str) -> int:
-    return 2 if path.endswith(".build") else 4
 
 
 def _edit(
