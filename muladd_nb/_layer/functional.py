@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from . import contract, lowering
 from . import torch_private as private
@@ -56,7 +55,7 @@ def register(form: Form) -> None:
 
     def functionalized(*args: Any, **kwargs: Any) -> Any:
         given = complete(op, args, kwargs)
-        _check_apart(form, named(op, args, kwargs))
+        _check_apart(form, form.targets(args, kwargs))
         if form.functional is not None and torch.compiler.is_exporting():
             # Another process may load an exported program. It knows the functional form, but perhaps not this operator.
             *results, new = None, [by_position(form.functional, form.functional)(*given[: len(form.kinds)])]
@@ -79,11 +78,9 @@ def register(form: Form) -> None:
     lowering.register(form, functional)
 
 
-def _check_apart(form: Form, arguments: Mapping[str, Any]) -> None:
+def _check_apart(form: Form, targets: Mapping[str, Any]) -> None:
     """Raise ``RuntimeError`` if a call writes twice to one element. The kernel gets copies, so it cannot see that."""
-    targets = {
-        name: x for name, x in arguments.items() if isinstance(x, Tensor) and name.partition("[")[0] in form.writes
-    }
+    contract.refuse_none(form.name, targets.items())
     for name, x in targets.items():
         contract.check_not_self_overlapping(form.name, name, x)
     for (name, x), (other, y) in itertools.combinations(targets.items(), 2):
