@@ -67,7 +67,17 @@ def register(form: Form) -> None:
         dual = dual_of(form, value_and_tangent, compiled=not made.is_compiled)
     advice = _WITH_FORMULA if len(form.family) > 1 else _INSTEAD  # the tensor may have a dtype of its own
     instead = promises.instead or (None if form.tensor_numbers else advice)
-    recording.register(form.op, made.rule(dual, promises.node, instead), form)
+    rule = recording.Rule(
+        made.save,
+        made.vjp,
+        made.jvp,
+        vjp_by_fast_path=made.vjp_by_fast_path if made.in_c else None,
+        in_forward_mode=dual,
+        node=promises.node,
+        without=made.without,
+        instead=instead,
+    )
+    recording.register(form.op, rule, form)
 
 
 def _partials(form: Form) -> dict[str, Partial]:

@@ -29,7 +29,7 @@ from .aten_node import node_of, order_of
 from .fast_path import caller, direct_caller
 from .formula import Formula, Like
 from .operator import Form
-from .recording import TENSOR, Cache, Rule, checked_arguments, picker
+from .recording import TENSOR, Cache, checked_arguments, picker
 
 _DENSE = (torch.strided, torch.jagged)
 
@@ -172,19 +172,6 @@ class Derivative:
             form.aten_node = node_of(form.promises.aten)
             self.saved_order = saved + [x for x in self.tensors if x not in saved]
         self.plans = Cache(self.plan)
-
-    def rule(self, in_forward_mode: Callable[..., Tensor | None] | None, node: str | None, instead: str | None) -> Rule:
-        """Return the rule with which recording.py records the operator."""
-        return Rule(
-            self.save,
-            self.vjp,
-            self.jvp,
-            vjp_by_fast_path=self.vjp_by_fast_path if self.in_c else None,
-            in_forward_mode=in_forward_mode,
-            node=node,
-            without=self.without,
-            instead=instead,
-        )
 
     def compiles_formula(self) -> bool:
         """Return whether a program is being compiled that differentiates the formula, even if kernels exist.
