@@ -68,5 +68,4 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
         count=1,
         flags=re.MULTILINE,
     )
-    called = ", ".join(item.partition(":")[0] for item in parameters(schema))
-    add_line(files, f"{package}.{schema.name}({called})", _does(schema).replace("``", "`"))
+    add_line(files, schema, package, _does(schema).replace("``", "`"))

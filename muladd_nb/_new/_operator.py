@@ -11,6 +11,7 @@ import ast
 import re
 import textwrap
 from collections.abc import Callable
+from operator import attrgetter
 
 from ._kernel_words import in_lines
 from ._schema import REQUIRED, TYPES, Argument, Schema, functor_name
@@ -132,10 +133,7 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
     values = _over_rows_in_python(schema) if schema.is_over_rows else _values(schema, _in_python)
     value = _in_tuple(values) if schema.written or schema.results > 1 else values[0]
     add_case(files, schema, package, f"        reference=lambda {names}: {value},")
-    called = ", ".join(item.partition(":")[0] for item in parameters(schema))
-    if not (schema.results or schema.written):
-        called += ", out"
-    add_line(files, f"{package}.{schema.name}({called})", f"`{', '.join(dict.fromkeys(_computes(schema)))}`")
+    add_line(files, schema, package, f"`{', '.join(dict.fromkeys(_computes(schema)))}`")
 
 
 def add_case(files: Files, schema: Schema, package: str, reference: str, more: str = "") -> None:
@@ -165,11 +163,14 @@ def _example(x: Argument) -> str:
     return f"either({inner[1] if inner else example}, None)"
 
 
-def add_line(files: Files, call: str, does: str) -> None:
+def add_line(files: Files, schema: Schema, package: str, does: str) -> None:
     """Add a function to the table of the README, if the README still has that table."""
     table = r"\| function \| what it computes \|\n\|---\|---\|\n(?:\|.*\n)*"
     if "README.md" in files:
-        line = f"| `{call}` | {does} |\n"
+        called = [item.partition(":")[0] for item in parameters(schema)]
+        if not (schema.results or schema.written):
+            called.append("out")
+        line = f"| `{package}.{schema.name}({', '.join(called)})` | {does} |\n"
         files["README.md"] = re.sub(table, lambda m: m[0] + line, files["README.md"], count=1)
 
 
@@ -181,10 +182,6 @@ def append(files: Files, path: str, name: str, item: str) -> None:
     _edit(files, path, pattern, lambda m: f"{m[1]}{m[2] or chr(10)}{indented},\n{m[3]}", expected)
 
 
-def _name(argument: Argument) -> str:
-    return argument.name
-
-
 def _in_python(argument: Argument) -> str:
     return f"(1 if {argument.name} is None else {argument.name})" if argument.type == "Tensor?" else argument.name
 
@@ -193,12 +190,12 @@ def _in_cpp(argument: Argument) -> str:
     return f"{argument.name}.value_or(1)" if argument.type == "Tensor?" else argument.name
 
 
-def _product(schema: Schema, factor: Callable[[Argument], str] = _name) -> str:
+def _product(schema: Schema, factor: Callable[[Argument], str] = attrgetter("name")) -> str:
     """Return the product of the arguments of an operator."""
     return " * ".join(factor(x) for x in schema.arguments if x.name not in schema.reduces)
 
 
-def _values(schema: Schema, factor: Callable[[Argument], str] = _name) -> list[str]:
+def _values(schema: Schema, factor: Callable[[Argument], str] = attrgetter("name")) -> list[str]:
     """Return what a new element-wise operator computes: each result, or the new value of each argument it updates."""
     read = [factor(x) for x in schema.arguments if not x.is_written]
     if schema.written:
