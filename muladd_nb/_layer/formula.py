@@ -28,7 +28,7 @@ class Formula:
         self.op, self.function = op, function
         self.count = len(private.results(op)) if count is None else count
         names = private.argument_names(op)
-        self.reads = reads_of(op, "the formula", function, names)
+        self.reads = _reads_of(op, function, names)
         self.has_tensor_numbers = "is_number" in names
 
     def compute(self, likes: Sequence[Like | None], values: Mapping[str, Any]) -> tuple[Tensor, ...]:
@@ -99,20 +99,17 @@ def _is_number(x: Any) -> bool:
     return isinstance(x, Tensor) and x.dim() == 0 and x.dtype == torch.float64
 
 
-def reads_of(op: Any, what: str, function: Any, names: Sequence[str]) -> list[str]:
-    """Return the names of the parameters of an author's function, which must be among ``names``."""
+def _reads_of(op: Any, function: Any, names: Sequence[str]) -> list[str]:
+    """Return the names of the parameters of a formula, which must be among ``names``."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        message = f"{name(op)}: {what} must be a Python function, got {function!r}"
-        raise TypeError(message) from None
+        raise TypeError(f"{name(op)}: the formula must be a Python function, got {function!r}") from None
     for parameter in parameters:
         if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.default is not parameter.empty:
-            message = f"{name(op)}: {what} must take plain parameters, got {parameter}"
-            raise TypeError(message)
+            raise TypeError(f"{name(op)}: the formula must take plain parameters, got {parameter}")
         if parameter.name not in names:
-            message = f"{name(op)}: {what} reads {parameter.name}; there are {[*names]}"
-            raise ValueError(message)
+            raise ValueError(f"{name(op)}: the formula reads {parameter.name}; there are {[*names]}")
     return [parameter.name for parameter in parameters]
 
 

@@ -217,17 +217,14 @@ class Derivative:
     def schedule(self, by: Sequence[str], together: Sequence[str]) -> _Schedule:
         """Return the kernels that compute the gradients ``by``; one pass computes those of ``together``."""
         others = [x for x in by if x not in together]
-        calls, needs, places = [self.fast_path(x) for x in others], [], []
-        if together:
-            places = [self.by_pass.index(x) for x in together]
-            calls, needs = [self.in_c.get(self.by_pass), *calls], [sum(1 << place for place in places)]
-        fast_paths = [call for call in calls if call]
+        places = [self.by_pass.index(x) for x in together]
+        calls: list[Any] = [self.in_c.get(self.by_pass)] * bool(together) + [self.fast_path(x) for x in others]
         order = [None, *together, *others]
         return _Schedule(
             together,
             others,
-            needs,
-            fast_paths if len(fast_paths) == len(calls) else None,
+            [sum(1 << place for place in places)] if together else [],
+            calls if all(calls) else None,
             to_together=picker(places),
             to_gradients=picker([0, *(order.index(x) if x in order else 0 for x in self.arguments)]),
         )
