@@ -20,7 +20,6 @@ from torch.distributed.tensor.experimental import register_sharding
 from . import contract, rows
 from . import torch_private as private
 from ._library import check_is_first
-from .kernel import Kernel
 from .operator import Form, complete
 
 # The placements of the results and of the arguments, along one dimension of the mesh.
@@ -180,7 +179,7 @@ def _make_cache_read_integers(form: Form) -> None:
 
 def register(forms: Iterable[Form]) -> None:
     """Register the sharding rules of element-wise operators and operators over rows. A kernel of one's own has none."""
-    elementwise = [form for form in forms if not isinstance(form, Kernel)]
+    elementwise = [form for form in forms if form.kind != "kernel"]
     if elementwise:
         check_is_first("the rules for DTensor")
     for form in elementwise:
