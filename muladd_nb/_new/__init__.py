@@ -13,10 +13,12 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import _copies, _kernel, _operator, _remove, _update
-from ._copies import RESOURCES, copies, read, renamed
+from . import _copies, _kernel, _operator, _remove
+from ._copies import RESOURCES, copies, package_of, read, renamed
 from ._schema import Schema, check_name
 from ._schema import read as read_schema
+from ._update import check_layer_is_current
+from ._update import update as update  # for the command
 from ._write import format_written, replace, write
 
 _START = "multiply(Tensor x, float factor) -> Tensor"  # the operator of a new project, if no schema is given
@@ -81,7 +83,7 @@ def add(
     if not schemas:
         raise ValueError("there must be a schema, like 'softclip(Tensor x, float limit) -> Tensor'")
     package = package_of(folder)
-    _update.check_layer_is_current(package, folder)
+    check_layer_is_current(package, folder)
     before = _own_files(folder, package)
     files, operators = dict(before), _read(schemas, kernel=kernel, rows=rows)
     try:
@@ -163,21 +165,6 @@ def _text_of(folder: Path, name: str) -> str:
         return (folder / name).read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is not UTF-8 (byte {error.start}): save it as UTF-8; nothing is changed") from None
-
-
-def update(folder: Path, *, overwrite: bool = False, dry_run: bool = False) -> list[str]:
-    """Update the copies in the project in ``folder``: see :func:`._update.update`."""
-    return _update.update(package_of(folder), folder, overwrite=overwrite, dry_run=dry_run)
-
-
-def package_of(folder: Path) -> str:
-    """Return the name of the project in ``folder``."""
-    tables = list(folder.glob("python/*/_operators.py"))
-    if len(tables) != 1 or not (folder / "src/operators.h").exists():
-        raise ValueError(
-            "this folder is no project that 'muladd-nb new' wrote: change to the folder that has its meson.build"
-        )
-    return tables[0].parent.name
 
 
 def _read(schemas: Sequence[str], *, kernel: bool, rows: bool) -> list[Schema]:

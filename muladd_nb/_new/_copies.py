@@ -33,6 +33,16 @@ class Record(NamedTuple):
     files: dict[str, str]
 
 
+def package_of(folder: Path) -> str:
+    """Return the name of the project in ``folder``."""
+    tables = list(folder.glob("python/*/_operators.py"))
+    if len(tables) != 1 or not (folder / "src/operators.h").exists():
+        raise ValueError(
+            "this folder is no project that 'muladd-nb new' wrote: change to the folder that has its meson.build"
+        )
+    return tables[0].parent.name
+
+
 def copies(package: str) -> dict[str, str]:
     """Return the copies for a project, by their names, and their record."""
     python = f"python/{package}"

@@ -6,19 +6,19 @@ import re
 from pathlib import Path
 
 from .. import _build_info
-from ._copies import RECORD, Record, copies, edited, record
+from ._copies import RECORD, Record, copies, edited, package_of, record
 from ._write import replace
 
 
-def update(package: str, folder: Path, *, overwrite: bool = False, dry_run: bool = False) -> list[str]:
-    """Update the copies in the project ``package``, and return a line for each file that changed.
+def update(folder: Path, *, overwrite: bool = False, dry_run: bool = False) -> list[str]:
+    """Update the copies in the project in ``folder``, and return a line for each file that changed.
 
     Without ``overwrite`` raise ``ValueError``, and write nothing, if a copy was edited, if the record is missing, or if
     the author has a file with the name of a new copy.
     """
+    after = copies(package_of(folder))
     known = _record(folder)
     before = known.files if known else {}
-    after = copies(package)
     if not overwrite:
         overwrite_it = "run 'muladd-nb update --overwrite', and look at the changes in your version control"
         if known is None:
