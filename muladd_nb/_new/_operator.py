@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from ._kernel_words import in_lines
@@ -70,13 +70,24 @@ def in_table(files: Files, package: str) -> list[str]:
 
     path = f"python/{package}/_operators.py"
     try:
-        assigned = [x for x in ast.parse(files[path]).body if isinstance(x, (ast.Assign, ast.AnnAssign))]
-        (table,) = (x.value for x in assigned if isinstance(x.value, ast.Dict) and ast.unparse(x).startswith("TABLE"))
-        return [parse_schema(f"{ast.literal_eval(key)} -> ()").name for key in table.keys if key]
+        return [parse_schema(f"{ast.literal_eval(key)} -> ()").name for key, _ in items(files, path, "TABLE")]
     except SyntaxError as error:
         raise ValueError(f"{path}, line {error.lineno}: {error.msg}; nothing is changed") from None
     except (ValueError, RuntimeError):
         raise ValueError(f"{path} is not as it was written: there is no one TABLE of declarations") from None
+
+
+def items(files: Files, path: str, name: str) -> list[tuple[ast.expr, ast.expr]]:
+    """Return the keys and values of the dict that is assigned to a name, or the items of a list, each twice."""
+    for node in ast.parse(files[path], path).body:
+        targets: Sequence[ast.expr] = getattr(node, "targets", [getattr(node, "target", None)])
+        value = getattr(node, "value", None)
+        if any(isinstance(x, ast.Name) and x.id == name for x in targets):
+            if isinstance(value, ast.List):
+                return [(item, item) for item in value.elts]
+            if isinstance(value, ast.Dict):
+                return [(key, of_key) for key, of_key in zip(value.keys, value.values, strict=True) if key]
+    raise ValueError(f"{path} is not as it was written: there is no {name}")
 
 
 def _add_public(files: Files, schema: Schema, package: str) -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from ._operator import ROW_H, Files, in_table
+from ._operator import ROW_H, Files, in_table, items
 
 
 def remove(files: Files, name: str, package: str) -> set[str]:
@@ -20,22 +20,22 @@ def remove(files: Files, name: str, package: str) -> set[str]:
     python = f"python/{package}"
     operator, stem = name.removesuffix("_out"), name.strip("_")
     declared = in_table(files, package)
-    kernels = [_value(item) for item, _ in _items(files, f"{python}/_operators.py", "KERNELS") or []]
     functions = re.findall(r"^def (\w+)\(", files[f"{python}/ops.py"], re.MULTILINE)
     own = {operator, name, f"{operator}_out"} if operator in declared or name in declared else {name}
     gone: set[str] = set()
     if own & {*declared}:
         _remove_entry(files, own)
         _drop(files, f"{python}/_operators.py", "TABLE", lambda key: _called(key) in own)
-    elif stem in kernels and name in functions:
+    else:
+        kernels = [_value(item) for item, _ in items(files, f"{python}/_operators.py", "KERNELS")]
+        if stem not in kernels or name not in functions:
+            there = ", ".join(sorted({*declared, *(x for x in functions if x.strip("_") in kernels)})) or "none"
+            raise ValueError(f"there is no operator {name} in this project; there are {there}")
         gone = {f"src/{stem}.h", f"src/{stem}.cpp", f"src/{stem}.cu", f"{python}/_{stem}.py"}
         _drop(files, f"{python}/_operators.py", "KERNELS", lambda item: _value(item) == stem)
         for ending in ("cpp", "cu"):
             files["meson.build"] = re.sub(rf"\s*'src/{stem}\.{ending}',?", "", files["meson.build"])
         files["meson.build"] = files["meson.build"].replace("files(\n)", "files()")
-    else:
-        there = ", ".join(sorted({*declared, *(x for x in functions if x.strip("_") in kernels)})) or "none"
-        raise ValueError(f"there is no operator {name} in this project; there are {there}")
     _drop(files, f"{python}/ops.py", "__all__", lambda item: _value(item) in own)
     _remove_functions(files, f"{python}/ops.py", own)
     _drop(files, "tests/operators.py", "OPERATORS", lambda case: _tests(case, package, own))
@@ -125,25 +125,10 @@ def _called(declaration: ast.expr) -> str:
     return re.split(r"[.(]", _value(declaration))[0]
 
 
-def _items(files: Files, path: str, name: str) -> list[tuple[ast.expr, ast.expr]] | None:
-    """Return the keys and values of a dict, or the items of a list, each twice; None if the file has neither."""
-    for node in ast.parse(files[path], path).body:
-        targets: Sequence[ast.expr] = getattr(node, "targets", [getattr(node, "target", None)])
-        value = getattr(node, "value", None)
-        if isinstance(value, (ast.List, ast.Dict)) and any(isinstance(x, ast.Name) and x.id == name for x in targets):
-            if isinstance(value, ast.List):
-                return [(item, item) for item in value.elts]
-            return [(key, of_key) for key, of_key in zip(value.keys, value.values, strict=True) if key]
-    return None
-
-
 def _drop(files: Files, path: str, name: str, is_own: Callable[[ast.expr], bool]) -> None:
     """Remove the items of a list, or the entries of a dict by their keys, for which ``is_own`` returns true."""
-    pairs = _items(files, path, name)
-    if pairs is None:
-        raise ValueError(f"{path} is not as it was written: there is no {name}")
     lines = [line.encode() for line in files[path].splitlines(keepends=True)]
-    for first, last in reversed(pairs):
+    for first, last in reversed(items(files, path, name)):
         if not is_own(first):
             continue
         begin, end = first.lineno - 1, (last.end_lineno or last.lineno) - 1
