@@ -234,7 +234,13 @@ class Derivative:
         times, constant = self.partials[x].times, self.partials[x].constant
         if times is None or constant is None:
             return self.in_c.get((x,)) if times else None
-        return lambda *given: times(given[-self.n :], _NOTHING)  # the gradients follow the arguments
+
+        def product(*given: Any) -> Tensor | None:
+            if private.transforms_active() or private.dispatch_modes():  # the functions in C decline such calls, too
+                return None
+            return times(given[-self.n :], _NOTHING)  # the gradients follow the arguments
+
+        return product
 
     def save(
         self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]

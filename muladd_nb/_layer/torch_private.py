@@ -115,7 +115,7 @@ _is_tracing = _find("torch._C:_is_tracing", CALLS, otherwise=lambda: torch.jit.i
 transforms_active = _find(  # is a torch.func transform (grad, jvp, vmap ...) running?
     "torch._C:_are_functorch_transforms_active", CALLS, otherwise=lambda: not _is_tracing() and _Function.is_refused()
 )
-_dispatch_modes = _find("torch._C:_len_torch_dispatch_stack", CALLS, otherwise=lambda: 1)
+dispatch_modes = _find("torch._C:_len_torch_dispatch_stack", CALLS, otherwise=lambda: 1)
 _function_modes = _find("torch._C:_len_torch_function_stack", CALLS, otherwise=lambda: 1)
 autocasts = _find("torch._C:_is_any_autocast_enabled", CALLS, otherwise=lambda: True)  # for any device
 is_inference_mode_enabled = torch.is_inference_mode_enabled  # a public function
@@ -275,7 +275,7 @@ class _Function(torch.autograd.Function):
 # If all these functions and attributes have these values, nothing observes which operators are called: there is no
 # transform, level of forward-mode AD, mode, profiler or torch.jit.trace. If a thread's `dispatch_keys` have their
 # default value, the first three need not be called.
-UNOBSERVED_KEYS = [(transforms_active, None, False), (_dispatch_modes, None, 0), (_is_tracing, None, False)]
+UNOBSERVED_KEYS = [(transforms_active, None, False), (dispatch_modes, None, 0), (_is_tracing, None, False)]
 UNOBSERVED = [
     *([] if function_modes else [(_function_modes, None, 0)]),
     *([] if has_callbacks else [(_profiler, "_is_profiler_enabled", False)]),
@@ -334,12 +334,12 @@ def may_be_dual() -> bool:
     A graph that torch.compile captured opens its level of forward-mode AD in C++, where Python cannot see it. But such
     a graph runs under a dispatch mode.
     """
-    return differentiating() or _dispatch_modes() > 0
+    return differentiating() or dispatch_modes() > 0
 
 
 def traces() -> bool:
     """Return whether calls are being traced into a program that is compiled."""
-    return torch.compiler.is_dynamo_compiling() or (_dispatch_modes() > 0 and get_proxy_mode() is not None)
+    return torch.compiler.is_dynamo_compiling() or (dispatch_modes() > 0 and get_proxy_mode() is not None)
 
 
 def is_traced(args: tuple[Any, ...]) -> bool:
