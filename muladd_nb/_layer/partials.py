@@ -351,7 +351,7 @@ class Derivative:
         self, gradients: dict[str, Tensor], layouts: Mapping[str, Layout], given: Sequence[Any], *, sums: bool
     ) -> None:
         """Give some gradients the shapes and layouts of their tensors, which were broadcast or not saved."""
-        for x in gradients if sums else layouts:
+        for x in gradients if sums else layouts:  # a sum that the pass returns has the right shape, but is contiguous
             gradient = gradients.get(x)
             if gradient is None or gradient.layout is not torch.strided:
                 continue
