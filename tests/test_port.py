@@ -213,6 +213,11 @@ def found(tmp_path, capsys, *options, **files):
         ),
         ("struct A { at::Scalar g(); };\nvoid f(A a) {\na.g(); }", "g", "follows"),
         (
+            "template <class T, class C = at::opmath_type<T>>\nvoid g(T x) {}\nvoid f() {\ng(1); }",
+            "g",
+            "follows",
+        ),
+        (
             "struct L;\nvoid f(L s, at::Tensor x) { s << x; }\n"
             "struct L { template <class T> L& operator<<(const T& x) { return *this; } };",
             "operator<<",

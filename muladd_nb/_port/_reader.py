@@ -92,7 +92,9 @@ class Reader(Calls):
         with self.scope() as scope:
             for x in (x for x in parameters if x.named_children):
                 scope[self.text(x.named_children[0])] = Variable(self.type_of_type(part(x, "default_type")))
-            self.children(node)
+            if bad := self.walk(*node.children[:2]):  # the word `template`, and the parameters
+                self.breaks(named(node.children[-1]), bad)
+            self.walk(*node.children[2:])
 
     def on_namespace_definition(self, node: Node) -> None:
         name = part(node, "name")
