@@ -529,6 +529,7 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
         ("using namespace c10;\nDeviceType d = load(float(1));", "c10::DeviceType d = load(float(1));"),
         ('m.impl("a", &f<1, 2>);', 'm.impl("a", TORCH_BOX((&f<1, 2>)));'),
         ("using namespace at;\n#define F(A) A##_f()\nF(Layout);", "F(Layout);"),
+        ("using namespace at;\n#define F(A, B) A##_##B()\nF(a, Layout);", "F(a, Layout);"),
         ("at::cuda::OptionalCUDAGuard g;", "at::cuda::OptionalCUDAGuard g;"),
         ('auto r = [](auto& a) { a.impl("a", &f); };', 'auto r = [](auto& a) { a.impl("a", TORCH_BOX(&f)); };'),
         ('#define F(A) TORCH_SELECTIVE_NAME(#A "b")', '#define F(A) #A "b"'),

@@ -100,7 +100,7 @@ class Source:
             body = self.parsed(*value.byte_range)
             self.fragments.append((name, parameters, body))
             self.names += [("macro", name, inner) for x in body.named_children[:1] for inner in x.named_children[:1]]
-            pasted = re.findall(r"(\w+)\s*##|##\s*(\w+)", self.text(value))
+            pasted = re.findall(r"(\w+)\s*(?=##)|##\s*(\w+)", self.text(value))
             self.pasted |= {(name, i) for i, x in enumerate(parameters) if any(x in pair for pair in pasted)}
 
     def parsed(self, start: int, end: int) -> Node:
