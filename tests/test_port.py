@@ -640,6 +640,8 @@ def test_it_writes(before, after, tmp_path, capsys):
             "namespace mine::torch { struct A {}; std::vector<::torch::stable::Tensor> f(::torch::stable::Tensor x); }",
         ),
         ("namespace T = torch;\nvoid f() { T::NoGradGuard g; }", "void f() { torch::NoGradGuard g; }"),
+        ("namespace T = torch;\nauto y = T::vstack({x});", "auto y = torch::vstack({x});"),
+        ("namespace T = torch;\nusing T::Tensor;\nTensor y;", "torch::stable::Tensor y;"),
         (
             "std::tuple<at::Tensor, at::Tensor> g();\nvoid f() { auto [a, b] = g(); b.to(c); }",
             "auto [a, b] = g(); torch::stable::to(b, c);",

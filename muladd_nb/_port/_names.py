@@ -66,7 +66,6 @@ class Names(Findings):
         self.has_python = any(name == "Python.h" for file in visible for _, name in file.includes)
         for path in self.project.inside[self.source]:
             self.open(path)
-        self.using_names = {k: v for file in visible for k, v in file.using_names.items()}
         self.aliases = {"py": ("pybind11",), "ska": ("c10", "ska"), "ska_ordered": ("c10", "ska_ordered")}
         self.aliases |= {k: v for file in visible for k, v in file.aliases.items()}
 
@@ -124,9 +123,8 @@ class Names(Findings):
         names = tuple(word.text for word in words)
         if len(names) == 1 and self.variable(names[0]) is not UNKNOWN:
             return ()
-        if names[0] not in ROOTS:
+        for _ in range(2 * (names[0] not in ROOTS)):  # `using T::Tensor;` may use `namespace T = torch;`
             names = self.aliases.get(names[0], names[:1]) + names[1:]
-        names = self.using_names.get(names[0], names[:1]) + names[1:]
         if any(names[:i] in self.mine for i in range(2, len(names) + 1)):
             return ()
         if names[0] in (*ROOTS, "pybind11", "std"):
@@ -177,7 +175,7 @@ class Names(Findings):
         # The longest part of the name that a table has: at::ScalarType in at::ScalarType::Float.
         elif not any(self.replace_name(node, words, full, count, call, inner) for count in range(len(full), 1, -1)):
             self.tell(node, whole, self.without("name", full))
-            if "::".join(full[1:]) not in ATEN or words[0].text in self.using_names or FACTORY.match(full[-1]):
+            if "::".join(full[1:]) not in ATEN or words[0].text in self.aliases or FACTORY.match(full[-1]):
                 self.qualify(words, full)  # otherwise floor(x) may mean the C library's
         self.walk(*(x for word in words for x in word.template))
 

@@ -55,8 +55,9 @@ class Source:
         self.macros = {self.text(part(node, "name")): self.text(part(node, "value")).strip() for node in found["macro"]}
         using = [(self.path_of(x.named_children[-1]), x.children[1].type == "namespace") for x in found["using"]]
         self.usings = {path for path, is_namespace in using if is_namespace}
-        self.using_names = {path[-1]: path for path, is_namespace in using if not is_namespace}
-        self.aliases = {self.text(part(x, "name")): self.path_of(x.named_children[-1]) for x in found["alias"]}
+        # Which name a word stands for, because of `using a::word;` or `namespace word = a;`.
+        self.aliases = {path[-1]: path for path, is_namespace in using if not is_namespace}
+        self.aliases |= {self.text(part(x, "name")): self.path_of(x.named_children[-1]) for x in found["alias"]}
         self.declared: set[Path] = set()  # full names
         # Functions, methods, fields, variables and type aliases.
         self.names = [("variable", self.text(node), node) for node in found["enumerator"]]
