@@ -21,7 +21,6 @@ ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
 CHAINED = ("Tensor", "options", "library", "pybind")  # most of their methods return an object of the same type
 TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # a tuple with a Tensor among its own elements
 TORCHS = re.compile(r"Tensor|sizes|options|device|stream")
-WRITTEN = {"_cuda_stream": "stream", "_item_": "other", "Tensor self_": "Tensor"}  # lambdas that --write inserts
 
 
 class Types(Names):
@@ -76,8 +75,7 @@ class Types(Names):
     def type_of_call(self, function: Node, arguments: Sequence[Node]) -> str:
         """Return the type that a call returns."""
         if function.type == "lambda_expression":
-            written = (WRITTEN[word] for word in WRITTEN if word in self.text(function))
-            return next(written, self.type_of(function).removesuffix("()").replace("other", ""))
+            return self.type_of(function).removesuffix("()").replace("other", "")
         is_method = function.type == "field_expression"
         words = self.words(part(function, "field") if is_method else function)
         name, template = words[-1].text, words[-1].template
