@@ -376,6 +376,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         'const char* x = "at::Tensor"; const char* y = R"(TORCH_CHECK(x))";',
         "namespace mine { struct Tensor {}; }\nmine::Tensor f();",
         "using namespace at;\nstruct Tensor {};\nTensor f();",
+        "namespace a { using at::Tensor; }\nnamespace b { struct Tensor {}; Tensor f(); }",
         "struct at_Tensor {}; int at = 0; int torch_f();",
         "struct A { int x; };\nstruct B { A x; };\nint f(B b) { return b.x.cumsum(0); }",
         "int f(Iterator i) { return i.shape.contiguous(); }",
