@@ -598,6 +598,10 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "struct A { torch::stable::Tensor z; void f() const { [&](torch::stable::Tensor self_) { "
             "return torch::stable::copy_(self_, z); }(z); } };",
         ),
+        (
+            "struct A : at::Tensor { using at::Tensor::Tensor; };",
+            "struct A : torch::stable::Tensor { using torch::stable::Tensor::Tensor; };",
+        ),
         ("y.data_ptr<const at::Half>();", "y.const_data_ptr<torch::headeronly::Half>();"),
         (
             "if (a) for (;;) TORCH_CHECK_EQ(a, b); else f();",

@@ -13,7 +13,7 @@ import re
 from ._calls import Calls
 from ._findings import OPTIONAL, Finding
 from ._names import Variable
-from ._source import EMPTY, HEADER, ROOTS, Node, above, innermost, named, part
+from ._source import EMPTY, HEADER, ROOTS, Node, above, innermost, is_member, named, part
 from ._table import NAMES, ROWS, WORDS
 from ._types import PAIR, TUPLE
 
@@ -112,7 +112,9 @@ class Reader(Calls):
         is_mine = any(name[: len(path)] == path for name in self.mine)  # the extension adds to the namespace
         own = (x for x in self.project.named["namespace", path[-1]] if x[0] in self.visible)
         before = (file is not self.source or namespace.start_byte < node.start_byte for file, namespace in own)
-        if path[0] == "pybind11" or (path[0] in ROOTS and not is_stable and not is_mine):
+        if is_member(node):  # it brings a member of the base class, such as its constructors
+            self.children(node)
+        elif path[0] == "pybind11" or (path[0] in ROOTS and not is_stable and not is_mine):
             self.tell(node, "::".join(path) if is_alias else self.text(node).rstrip("; "), ("using", "*"))
             self.remove_line(node)
         elif is_mine and not any(before):

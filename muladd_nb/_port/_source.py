@@ -53,7 +53,8 @@ class Source:
         self.includes = [(node.parent or EMPTY, self.text(node).strip('<>"')) for node in found["include"]]
         self.uses_torch = bool(_USES_TORCH.search(data)) or any(HEADER.match(name) for _, name in self.includes)
         self.macros = {self.text(part(node, "name")): self.text(part(node, "value")).strip() for node in found["macro"]}
-        using = [(self.path_of(x.named_children[-1]), x.children[1].type == "namespace") for x in found["using"]]
+        outside = [x for x in found["using"] if not is_member(x)]
+        using = [(self.path_of(x.named_children[-1]), x.children[1].type == "namespace") for x in outside]
         self.usings = {path for path, is_namespace in using if is_namespace}
         # Which name a word stands for, because of `using a::word;` or `namespace word = a;`.
         self.aliases = {path[-1]: path for path, is_namespace in using if not is_namespace}
@@ -208,6 +209,11 @@ def statement(node: Node) -> list[tuple[int, int]]:
             inner.append(child)
     parts = zip(sorted(starts), sorted([*ends, whole.end_byte]), strict=True)
     return [(first, end) for first, end in parts if first == whole.start_byte or first < whole.end_byte - 1]
+
+
+def is_member(node: Node) -> bool:
+    """Tell whether a declaration is in the body of a class."""
+    return node.parent is not None and node.parent.type == "field_declaration_list"
 
 
 def is_misread(node: Node) -> bool:
