@@ -15,52 +15,26 @@
 //   };
 //
 // The functor runs for each row, and several times for a long row that threads share (cpu/rows.h). So it must have no
-// side effects, and must not be noexcept. It receives the arguments of the schema in their order:
+// side effects, and must not be noexcept. After the row, it takes the arguments of the schema in their order. A tensor
+// with a value for each element of a row is an Elements<C>. A C or another number is a tensor with one value for each
+// row, or an argument that is not a tensor.
 //
-//   Elements<C>      a tensor with a value for each element of a row. These tensors are broadcast together
-//   C                a tensor with one value for each row, or a `float` of the schema, which may be a double instead
-//   int64_t, bool    an `int` or a `bool` of the schema, or a tensor of that dtype with one value for each row: labels
-//   Elements<bool>   a tensor with its own dtype
-//   Optional<...>    a tensor that may be absent. For an Optional<Elements<C>>, f below receives an Optional<C>
+// A functor reads elements only through these members of the row. f is a function of elements, which reads one of each
+// tensor x. Without f, a call takes the elements of one tensor: row.sum(x).
 //
-// A functor reads elements only through reductions. Each takes a function of elements and the tensors to read, and
-// returns a number, which later functions may use. Without a function, a call takes one tensor: row.sum(x).
+//   row.sum(f, x...)   row.mean   row.product   row.max   row.min   row.log_sum_exp
+//   row.range(f, x...)                the maximum, without a derivative
+//   row.reduce(identity, join, f, x...)
+//   row.argmax(f, x...)   row.argmin  the first place of the maximum or minimum, an int64_t
+//   row.at(x, place)                  one element
+//   row.keep(f, x...)   row.softmax   a row, which later calls read like a tensor
+//   row.each(f, x...)                 a result with a value for each element
+//   row.size()   row.index()          the number of elements; the place of the row in the last dimension that is not
+//                                     reduced
+//   row.columns()                     an x whose elements are their places
 //
-//   row.sum(f, x...)          row.product(f, x...)
-//   row.mean(f, x...)         the mean, rounded once, so that the mean of equal elements is exactly one of them.
-//                             row.sum(f, x...) / row.size() is faster
-//   row.max(f, x...)          row.min(f, x...)      row.log_sum_exp(f, x...)
-//   row.reduce(identity, join, f, x...)             any join(a, b) of two C that is associative and commutative, and
-//                                                   returns a for join(a, identity). It has no derivative
-//   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
-//   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. No
-//                             derivative is computed for it, so the results must not depend on what is subtracted
-//   row.at(x, place)          one element. A place outside of the row is an error. On the CPU, nothing is written then,
-//                             unless the elements decide which place is read, or whether one is
-//   row.keep(f, x...)         a row that several functions read, computed once; pass it like a tensor. How many rows
-//                             are kept must not depend on the elements: a GPU's memory is allocated before the launch
-//   row.softmax(f, x...)      the softmax of f; pass it like a tensor, or return it
-//   row.size()                the number of elements
-//   row.columns()             pass it like a tensor: f receives the place of the element, an int64_t
-//   row.index()               the place of the row in the last dimension that is not reduced
-//
-// A function of elements must not call a reduction, row.each or row.keep. It may call row.at for a tensor that is not
-// kept, if the operator has no derivative. Any other call ends the process, with a message that says so.
-//
-// The type of the result says what it is. row.each(f, x...) returns Elements<T>, which has the shape of the tensors,
-// and which no function can read. A functor calls row.each in the order of its results, and returns what each call
-// returns. C or another number is one value for each row; its shape lacks the reduced dimension, or has 1 in its place
-// if the schema has a `bool keepdim` that is true. Return several results as Results<Elements<int8_t>, float>. A
-// functor that returns what row.softmax made has the result Probabilities<C>, and calls row.softmax once. Its backward
-// pass reads the result, and computes no exp.
-//
-// All tensors of type C have the same dtype, but if the first one has 16 bits, the others may be float32. A result has
-// the dtype of the first tensor, and a gradient that of its own.
-//
-// The order of additions depends only on the length of the row (cpu/row_loops.h), so the bits are the same for every
-// instruction set, number of threads and layout, and on CUDA. 16-bit types are computed in float.
-//
-// Not supported: third derivatives; a tangent of a tangent.
+// The page "Operators over rows" of the documentation of `muladd-nb` has the types of parameters and results, and says
+// what each call promises.
 #pragma once
 
 #include <cmath>
