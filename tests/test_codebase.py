@@ -351,7 +351,7 @@ def test_each_function_states_the_error_that_was_measured():
         measured = {(row["function"], row["type"]): float(row["largest error"]) for row in csv.DictReader(file)}
     headers = "".join(path.read_text() for path in sorted((ROOT / "src/elementwise/math").glob("*.h")))
     for name in {function for function, _ in measured}:
-        (comment,) = re.findall(rf"((?://.*\n)+)template <class C>\nELEMENTWISE_MATH C {name}\(C", headers)
+        (comment,) = re.findall(rf"((?://.*\n)+)template <class C>\nELEMENTWISE_INLINE C {name}\(C", headers)
         stated = re.search(r"Error: (\S+) \(float\), (\S+) \(double\)", comment.replace("\n//", ""))
         for dtype, bound in zip(("float", "double"), stated.groups() if stated else (0, 0), strict=True):
             assert measured[name, dtype] <= float(bound) <= measured[name, dtype] + 0.02, (name, dtype)

@@ -9,7 +9,7 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 // |x|, exactly; integers too. abs of the least integer is that integer.
 template <class C>
-ELEMENTWISE_MATH C abs(C x) {
+ELEMENTWISE_INLINE C abs(C x) {
   if constexpr (std::is_floating_point_v<C>)
     return math::magnitude(x);
   else if constexpr (std::is_signed_v<C>)
@@ -20,14 +20,14 @@ ELEMENTWISE_MATH C abs(C x) {
 
 // `magnitude` with the sign of `sign`, exactly; NaN included.
 template <class C>
-ELEMENTWISE_MATH C copysign(C magnitude, C sign) {
+ELEMENTWISE_INLINE C copysign(C magnitude, C sign) {
   return math::with_sign(magnitude, sign);
 }
 
 // The smaller of a and b, exactly; integers too. -0 is smaller than +0, and the result is NaN if one of them is (IEEE
 // 754-2019, minimum).
 template <class C>
-ELEMENTWISE_MATH C min(C a, C b) {
+ELEMENTWISE_INLINE C min(C a, C b) {
   if constexpr (std::is_floating_point_v<C>) {
     // If neither compares less, both masks are set. ORing the bits then merges the signs of zeros and keeps a NaN.
     const math::bits_t<C> first = -math::bits_t<C>{!(a > b)}, second = -math::bits_t<C>{!(a < b)};
@@ -40,7 +40,7 @@ ELEMENTWISE_MATH C min(C a, C b) {
 // The greater of a and b, exactly; integers too. +0 is greater than -0, and the result is NaN if one of them is (IEEE
 // 754-2019, maximum).
 template <class C>
-ELEMENTWISE_MATH C max(C a, C b) {
+ELEMENTWISE_INLINE C max(C a, C b) {
   if constexpr (std::is_floating_point_v<C>)
     return -min(-a, -b);
   else
@@ -50,13 +50,13 @@ ELEMENTWISE_MATH C max(C a, C b) {
 // x, but at least low and at most high, exactly; integers too. It is high if low > high, and NaN if one of the three
 // is.
 template <class C>
-ELEMENTWISE_MATH C clamp(C x, C low, C high) {
+ELEMENTWISE_INLINE C clamp(C x, C low, C high) {
   return min(max(x, low), high);
 }
 
 // The integer nearest to x, ties to even, exactly. Without SSE4.1 x86 has no instruction for it.
 template <class C>
-ELEMENTWISE_MATH C rint(C x) {
+ELEMENTWISE_INLINE C rint(C x) {
 #if defined(__CUDACC__) || defined(__SSE4_1__) || defined(__aarch64__)
   return std::rint(x);
 #else
@@ -68,40 +68,40 @@ ELEMENTWISE_MATH C rint(C x) {
 
 // The greatest integer <= x, exactly.
 template <class C>
-ELEMENTWISE_MATH C floor(C x) {
+ELEMENTWISE_INLINE C floor(C x) {
   const C to = rint(x);
   return math::with_sign(to - math::choose(to > x, C(1), C(0)), x);
 }
 
 // The least integer >= x, exactly.
 template <class C>
-ELEMENTWISE_MATH C ceil(C x) {
+ELEMENTWISE_INLINE C ceil(C x) {
   const C to = rint(x);
   return math::with_sign(to + math::choose(to < x, C(1), C(0)), x);
 }
 
 // x without its fraction, exactly.
 template <class C>
-ELEMENTWISE_MATH C trunc(C x) {
+ELEMENTWISE_INLINE C trunc(C x) {
   return math::with_sign(floor(math::magnitude(x)), x);
 }
 
 // x * y + z. Error: 0.5 (float), 0.5 (double): it is rounded once.
 template <class C>
-ELEMENTWISE_MATH C fma(C x, C y, C z) {
+ELEMENTWISE_INLINE C fma(C x, C y, C z) {
   return std::fma(x, y, z);
 }
 
 // The square root; NaN for x < 0. Error: 0.5 (float), 0.5 (double).
 template <class C>
-ELEMENTWISE_MATH C sqrt(C x) {
+ELEMENTWISE_INLINE C sqrt(C x) {
   return std::sqrt(x);
 }
 
 // 1 / sqrt(x); infinite at 0, NaN for x < 0. Error: 0.5 (float), 0.51 (double). It would be rounded twice; a step of
 // Newton's method, with a residual in two words, corrects that.
 template <class C>
-ELEMENTWISE_MATH C rsqrt(C x) {
+ELEMENTWISE_INLINE C rsqrt(C x) {
   const C y = 1 / std::sqrt(x);
   const math::Words<C> xy = math::product(x, y);
   const C error = std::fma(-xy.low, y, std::fma(-xy.high, y, C(1))); // 1 - x y^2; NaN if x is 0 or infinite
@@ -116,7 +116,7 @@ namespace math {
 
 // 1 or -1; x itself if it is a zero or a NaN.
 template <class C>
-ELEMENTWISE_MATH C sign(C x) {
+ELEMENTWISE_INLINE C sign(C x) {
   const auto of = primal(x);
   using P = decltype(of + 0);
   return C(choose(of > 0, P(1), choose(of < 0, P(-1), of)));
@@ -126,12 +126,12 @@ ELEMENTWISE_MATH C sign(C x) {
 
 // Defines a function of one dual number. `factor` is its derivative, as an expression in x and the value y =
 // function(x).
-#define ELEMENTWISE_RULE(function, factor)                 \
-  template <class C>                                       \
-  ELEMENTWISE_MATH Dual<C> function(const Dual<C>& dual) { \
-    const C x = dual.value, y = function(x);               \
-    (void)x;                                               \
-    return {y, scaled(dual.derivative, factor)};           \
+#define ELEMENTWISE_RULE(function, factor)                   \
+  template <class C>                                         \
+  ELEMENTWISE_INLINE Dual<C> function(const Dual<C>& dual) { \
+    const C x = dual.value, y = function(x);                 \
+    (void)x;                                                 \
+    return {y, scaled(dual.derivative, factor)};             \
   }
 ELEMENTWISE_RULE(abs, math::sign(x))
 ELEMENTWISE_RULE(rint, C(0))
@@ -142,23 +142,23 @@ ELEMENTWISE_RULE(sqrt, 1 / (2 * y))
 ELEMENTWISE_RULE(rsqrt, C(-0.5) * (y * y * y))
 
 template <class C>
-ELEMENTWISE_MATH Dual<C> copysign(const Dual<C>& magnitude, const Dual<C>& sign) {
+ELEMENTWISE_INLINE Dual<C> copysign(const Dual<C>& magnitude, const Dual<C>& sign) {
   const C y = copysign(magnitude.value, sign.value);
   return {y, scaled(magnitude.derivative, math::sign(magnitude.value) * copysign(C(1), sign.value))};
 }
 
 template <class C>
-ELEMENTWISE_MATH Dual<C> min(const Dual<C>& a, const Dual<C>& b) {
+ELEMENTWISE_INLINE Dual<C> min(const Dual<C>& a, const Dual<C>& b) {
   const C of_equal = math::choose(a == b, C(0.5), C(1));
   const C of_a = math::choose(b < a, C(0), of_equal), of_b = math::choose(a < b, C(0), of_equal);
   return {min(a.value, b.value), scaled(a.derivative, of_a) + scaled(b.derivative, of_b)};
 }
 template <class C>
-ELEMENTWISE_MATH Dual<C> max(const Dual<C>& a, const Dual<C>& b) {
+ELEMENTWISE_INLINE Dual<C> max(const Dual<C>& a, const Dual<C>& b) {
   return -min(-a, -b);
 }
 template <class C>
-ELEMENTWISE_MATH Dual<C> clamp(const Dual<C>& x, const Dual<C>& low, const Dual<C>& high) {
+ELEMENTWISE_INLINE Dual<C> clamp(const Dual<C>& x, const Dual<C>& low, const Dual<C>& high) {
   const C y = clamp(x.value, low.value, high.value);
   const bool is_high = x > high || high < low, is_low = x < low && !is_high;
   const C inside = math::choose(y == y, x.derivative, C(0)); // y is NaN if x or a bound is
@@ -166,7 +166,7 @@ ELEMENTWISE_MATH Dual<C> clamp(const Dual<C>& x, const Dual<C>& low, const Dual<
 }
 
 template <class C>
-ELEMENTWISE_MATH Dual<C> fma(const Dual<C>& x, const Dual<C>& y, const Dual<C>& z) {
+ELEMENTWISE_INLINE Dual<C> fma(const Dual<C>& x, const Dual<C>& y, const Dual<C>& z) {
   return {fma(x.value, y.value, z.value), scaled(x.derivative, y.value) + scaled(y.derivative, x.value) + z.derivative};
 }
 
@@ -175,7 +175,7 @@ ELEMENTWISE_MATH Dual<C> fma(const Dual<C>& x, const Dual<C>& y, const Dual<C>& 
 
 #define ELEMENTWISE_IN_MATH_H(function)                                             \
   template <class First, class... Rest>                                             \
-  ELEMENTWISE_MATH First function(const First& first, const Rest&...) {             \
+  ELEMENTWISE_INLINE First function(const First& first, const Rest&...) {           \
     static_assert(                                                                  \
         sizeof(First) == 0, "for elementwise::" #function                           \
                             ", #include \"elementwise/math.h\", and pass float or " \

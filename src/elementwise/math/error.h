@@ -8,7 +8,7 @@ namespace math {
 
 // erf(x) / x - 1 for |x| <= 1, as a polynomial in x^2.
 template <class C>
-ELEMENTWISE_MATH C erf_head(C x) {
+ELEMENTWISE_INLINE C erf_head(C x) {
   if constexpr (kFloat<C>)
     return polynomial(
         x * x,
@@ -28,7 +28,7 @@ ELEMENTWISE_MATH C erf_head(C x) {
 // Near 0 it is x + x p(x^2). Further out it is 1 - p(|x| - 1)^2, with the sign of x: p approximates the square root of
 // 1 - erf(x), which is flatter than 1 - erf(x), so that p needs a third fewer terms.
 template <class C>
-ELEMENTWISE_MATH C erf(C x) {
+ELEMENTWISE_INLINE C erf(C x) {
   using namespace math;
   constexpr C kOne = kFloat<C> ? C(4) : C(6); // erf is 1 from here on
   const C of = magnitude(x), u = least(of, kOne) - 1;
@@ -60,7 +60,7 @@ ELEMENTWISE_MATH C erf(C x) {
 // 4): f is a smooth function of t, close to 1 for all x (M. M. Shepherd, J. G. Laframboise, Chebyshev approximation of
 // (1 + 2x) exp(x^2) erfc(x) in 0 <= x < infinity, 1981). All factors have two words. For negative x it is 2 - erfc(-x).
 template <class C>
-ELEMENTWISE_MATH C erfc(C x) {
+ELEMENTWISE_INLINE C erfc(C x) {
   using namespace math;
   constexpr C kZero = kFloat<C> ? C(10.1) : C(27.3); // erfc is 0 from here on
   const C of = magnitude(x), a = choose(of > kZero, kZero, of);

@@ -20,7 +20,7 @@ constexpr Words<C> kLn2 = kFloat<C> ? Words<C>{C(0x1.62e43p-1), C(-0x1.05c61p-29
 
 // The integer nearest to x / ln 2.
 template <class C>
-ELEMENTWISE_MATH Nearest<C> nearest_power(C x) {
+ELEMENTWISE_INLINE Nearest<C> nearest_power(C x) {
   const C shifted = std::fma(x, kLog2E<C>, kRound<C>);
   return {shifted - kRound<C>, bits(shifted) - bits(kRound<C>)};
 }
@@ -32,14 +32,14 @@ struct Reduced {
   C high, low;
   C r; // high + low, rounded
 
-  ELEMENTWISE_MATH Reduced(Nearest<C> n, C high, C low)
+  ELEMENTWISE_INLINE Reduced(Nearest<C> n, C high, C low)
       : n(n.integer),
         high(std::fma(n.value, -kLn2<C>.high, high)), // exact: below 1/2, and a multiple of an ulp of ln 2 or of x
         low(std::fma(n.value, -kLn2<C>.low, low)),
         r(this->high + this->low) {}
 
   // r^2 / 2 + r^3 p(r) + others. With others = low, e^r - 1 is this plus high.
-  ELEMENTWISE_MATH C rest(C others) const {
+  ELEMENTWISE_INLINE C rest(C others) const {
     const C square = r * r;
     C p;
     if constexpr (kFloat<C>) // fewer operations than Estrin's scheme, and as fast
@@ -55,7 +55,7 @@ struct Reduced {
   }
 
   // rest(low) by a shorter polynomial, for callers that add at least 1 to e^r - 1, so that its error matters less.
-  ELEMENTWISE_MATH C shorter_rest() const {
+  ELEMENTWISE_INLINE C shorter_rest() const {
     if constexpr (kFloat<C>) {
       const C square = r * r;
       const C p = std::fma(
@@ -69,20 +69,20 @@ struct Reduced {
 
 // high + low, less the nearest multiple of ln 2. `low` is -0.0 by default, and not 0, because compilers drop x + -0.0.
 template <class C>
-ELEMENTWISE_MATH Reduced<C> reduced(C high, C low = C(-0.0)) {
+ELEMENTWISE_INLINE Reduced<C> reduced(C high, C low = C(-0.0)) {
   return Reduced<C>(nearest_power(high), high, low);
 }
 
 // 2^n e^r
 template <class C>
-ELEMENTWISE_MATH C power(const Reduced<C>& x) {
+ELEMENTWISE_INLINE C power(const Reduced<C>& x) {
   const Words<C> one = sum_of_ordered(C(1), x.high);
   return scale<C>(Words<C>{one.high, x.rest(one.low + x.low)}, x.n);
 }
 
 // e^(high + low). If e^high is 0 or infinite, low is ignored.
 template <class C>
-ELEMENTWISE_MATH C exp_of(Words<C> x) {
+ELEMENTWISE_INLINE C exp_of(Words<C> x) {
   C result = power(reduced(x.high, x.low));
   result = choose(x.high > (kFloat<C> ? C(89) : C(710)), kInfinity<C>, result);
   return choose(x.high < (kFloat<C> ? C(-104) : C(-746)), C(0), result);
@@ -91,7 +91,7 @@ ELEMENTWISE_MATH C exp_of(Words<C> x) {
 // cosh and sinh of x >= 0: (2^n e^r +- 2^-n e^-r) / 2. Since e^r = cosh r + sinh r and e^-r = cosh r - sinh r, that is
 // 2^(n-1) ((1 +- 2^-2n) cosh r + (1 -+ 2^-2n) sinh r).
 template <class C, bool is_cosh>
-ELEMENTWISE_MATH C hyperbolic(C x) {
+ELEMENTWISE_INLINE C hyperbolic(C x) {
   const Nearest<C> n = nearest_power(x);
   const Reduced<C> reduced(n, x, C(-0.0));
   const C small = choose(n.value > 60, C(0), power_of_two<C>(-(2 * n.integer)));
@@ -127,14 +127,14 @@ ELEMENTWISE_MATH C hyperbolic(C x) {
 // e^x. Error: 0.76 (float), 0.77 (double). It is infinite above 88.72 (float) or 709.78 (double), and 0 below -103.97
 // or -745.13.
 template <class C>
-ELEMENTWISE_MATH C exp(C x) {
+ELEMENTWISE_INLINE C exp(C x) {
   return math::exp_of<C>({x, C(-0.0)});
 }
 
 // 2^x. Error: 0.78 (float), 0.79 (double). It is infinite from 128 (float) or 1024 (double) on, and 0 up to -150 or
 // -1075.
 template <class C>
-ELEMENTWISE_MATH C exp2(C x) {
+ELEMENTWISE_INLINE C exp2(C x) {
   using namespace math;
   const Nearest<C> n = nearest(x);
   const C fraction = x - n.value;
@@ -147,7 +147,7 @@ ELEMENTWISE_MATH C exp2(C x) {
 // e^x - 1 = 2^n ((1 - 2^-n) + (e^r - 1)), accurate near 0 too. Error: 0.93 (float), 0.93 (double). It is infinite above
 // 88.72 (float) or 709.78 (double), and -1 below -17.5 or -37.5.
 template <class C>
-ELEMENTWISE_MATH C expm1(C x) {
+ELEMENTWISE_INLINE C expm1(C x) {
   using namespace math;
   const Reduced<C> r = reduced(x);
   const Words<C> one = sum(C(1), power_of_two<C>(1 - r.n) * C(-0.5)); // 2^-n itself may be subnormal
@@ -164,7 +164,7 @@ ELEMENTWISE_MATH C expm1(C x) {
 // With n and r of -x it is 2^-n / (1 + 2^-n + (e^r - 1)). `guess`, the inverse of the divisor, is corrected by its own
 // error and by `lost`, the rounding error of the divisor.
 template <class C>
-ELEMENTWISE_MATH C sigmoid(C x) {
+ELEMENTWISE_INLINE C sigmoid(C x) {
   using namespace math;
   const Reduced<C> r = reduced(-x);
   constexpr int kShift = kFloat<C> ? 64 : 512; // 2^-n may be subnormal or 0
@@ -178,20 +178,20 @@ ELEMENTWISE_MATH C sigmoid(C x) {
 // The hyperbolic cosine. Error: 0.68 (float), 0.67 (double). It is infinite beyond |x| = 89.41 (float) or 710.47
 // (double).
 template <class C>
-ELEMENTWISE_MATH C cosh(C x) {
+ELEMENTWISE_INLINE C cosh(C x) {
   return math::hyperbolic<C, true>(math::magnitude(x));
 }
 
 // The hyperbolic sine. Error: 0.68 (float), 0.76 (double). It is infinite beyond |x| = 89.41 (float) or 710.47
 // (double).
 template <class C>
-ELEMENTWISE_MATH C sinh(C x) {
+ELEMENTWISE_INLINE C sinh(C x) {
   return math::with_sign(math::hyperbolic<C, false>(math::magnitude(x)), x);
 }
 
 // The hyperbolic tangent. Error: 0.95 (float), 0.78 (double). It is 1 or -1 beyond |x| = 20.
 template <class C>
-ELEMENTWISE_MATH C tanh(C x) {
+ELEMENTWISE_INLINE C tanh(C x) {
   using namespace math;
   const C a = magnitude(x);
   if constexpr (kFloat<C>) {

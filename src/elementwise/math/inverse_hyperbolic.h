@@ -9,7 +9,7 @@ namespace math {
 
 // log(2 x) if x is so large that 1 does not matter, else log(1 + z).
 template <class C>
-ELEMENTWISE_MATH C logarithm_1p_or_of_twice(C x, Words<C> z) {
+ELEMENTWISE_INLINE C logarithm_1p_or_of_twice(C x, Words<C> z) {
   const bool large = x > C(0x1p80);
   return logarithm_1p<C>({choose(large, x, z.high), choose(large, C(0), z.low)}, choose(large, C(1), C(0)));
 }
@@ -20,7 +20,7 @@ ELEMENTWISE_MATH C logarithm_1p_or_of_twice(C x, Words<C> z) {
 //
 // With a = |x| it is the logarithm of a + sqrt(a^2 + 1) = 1 + a + a^2 / (1 + sqrt(a^2 + 1)).
 template <class C>
-ELEMENTWISE_MATH C asinh(C x) {
+ELEMENTWISE_INLINE C asinh(C x) {
   using namespace math;
   if constexpr (kFloat<C>) return C(elementwise::asinh(double{x}));
   const C a = magnitude(x);
@@ -34,7 +34,7 @@ ELEMENTWISE_MATH C asinh(C x) {
 //
 // With t = x - 1 it is the logarithm of x + sqrt(x^2 - 1) = 1 + t + sqrt(t^2 + 2 t).
 template <class C>
-ELEMENTWISE_MATH C acosh(C x) {
+ELEMENTWISE_INLINE C acosh(C x) {
   using namespace math;
   if constexpr (kFloat<C>) return C(elementwise::acosh(double{x}));
   const C t = x - 1;
@@ -46,7 +46,7 @@ ELEMENTWISE_MATH C acosh(C x) {
 //
 // With a = |x| it is half the logarithm of (1 + a) / (1 - a) = 1 + 2 a / (1 - a).
 template <class C>
-ELEMENTWISE_MATH C atanh(C x) {
+ELEMENTWISE_INLINE C atanh(C x) {
   using namespace math;
   if constexpr (kFloat<C>) return C(elementwise::atanh(double{x}));
   const C a = magnitude(x), twice = a + a;

@@ -14,7 +14,7 @@ constexpr C kHalfPiLow = kFloat<C> ? C(-0x1.777a5cp-25f) : C(0x1.1a62633145c07p-
 
 // asin(x) / x - 1 for 0 <= x <= 1/2, as a function of x^2.
 template <class C>
-ELEMENTWISE_MATH C asin_rest(C square) {
+ELEMENTWISE_INLINE C asin_rest(C square) {
   if constexpr (kFloat<C>) {
     return square * polynomial(square, {0x1.5555cap-3, 0x1.33016ap-4, 0x1.748a2cp-5, 0x1.8bb536p-6, 0x1.59cc92p-5});
   } else {
@@ -28,7 +28,7 @@ ELEMENTWISE_MATH C asin_rest(C square) {
 
 // atan(x) / x - 1 for |x| <= 1/2, as a function of x^2; accurate enough for a result of type C.
 template <class C, class D>
-ELEMENTWISE_MATH D atan_rest(D square) {
+ELEMENTWISE_INLINE D atan_rest(D square) {
   if constexpr (kFloat<C>) {
     return square * polynomial(square, {-0x1.555514p-2, 0x1.997ba6p-3, -0x1.225174p-3, 0x1.a0474cp-4, -0x1.a4d854p-5});
   } else {
@@ -46,7 +46,7 @@ struct HalfAngle {
   C x, low, square; // x + low is |argument| or sqrt((1 - |argument|) / 2); its square
 };
 template <class C>
-ELEMENTWISE_MATH HalfAngle<C> half_angle(C argument, bool is) {
+ELEMENTWISE_INLINE HalfAngle<C> half_angle(C argument, bool is) {
   const C size = magnitude(argument);
   const C half = std::fma(size, C(-0.5), C(0.5));
   const C square = choose(is, half, size * size);
@@ -59,7 +59,7 @@ ELEMENTWISE_MATH HalfAngle<C> half_angle(C argument, bool is) {
 
 // The arc sine, for |x| <= 1, else NaN. Error: 0.68 (float), 0.8 (double).
 template <class C>
-ELEMENTWISE_MATH C asin(C argument) {
+ELEMENTWISE_INLINE C asin(C argument) {
   using namespace math;
   const bool is_half = magnitude(argument) > C(0.5);
   const HalfAngle<C> half = half_angle(argument, is_half);
@@ -73,7 +73,7 @@ ELEMENTWISE_MATH C asin(C argument) {
 
 // The arc cosine, for |x| <= 1, else NaN. Error: 0.67 (float), 0.77 (double).
 template <class C>
-ELEMENTWISE_MATH C acos(C argument) {
+ELEMENTWISE_INLINE C acos(C argument) {
   using namespace math;
   const bool is_half = magnitude(argument) > C(0.5);
   const HalfAngle<C> half = half_angle(argument, is_half);
@@ -95,7 +95,7 @@ ELEMENTWISE_MATH C acos(C argument) {
 // (|x| sine + cosine, |x| cosine - sine), up to a factor that does not matter. Its quotient t is at most 1/2 in
 // magnitude, and the angle is quarters * pi/2 + atan(t), where `quarters` is 0, 1/2 or 1.
 template <class C>
-ELEMENTWISE_MATH C atan(C argument) {
+ELEMENTWISE_INLINE C atan(C argument) {
   using namespace math;
   constexpr C kLarge = C(0x1p100); // from here on it is pi/2
   const C size = choose(magnitude(argument) > kLarge, kLarge, magnitude(argument));
@@ -113,7 +113,7 @@ ELEMENTWISE_MATH C atan(C argument) {
 
 // The angle of the point (abscissa, ordinate), from -pi to pi. Error: 0.59 (float), 1.45 (double).
 template <class C>
-ELEMENTWISE_MATH C atan2(C ordinate, C abscissa) {
+ELEMENTWISE_INLINE C atan2(C ordinate, C abscissa) {
   using namespace math;
   using D = double; // in double, quotients of floats do not underflow
   const D y = magnitude(ordinate), x = magnitude(abscissa);

@@ -19,7 +19,7 @@ struct Parts {
 template <class C>
 constexpr C kFrom = kInteger<C> + kBias<C>;
 template <class C>
-ELEMENTWISE_MATH Parts<C> parts(C x, C from = kFrom<C>) {
+ELEMENTWISE_INLINE Parts<C> parts(C x, C from = kFrom<C>) {
   constexpr bits_t<C> kOne = bits_t<C>{kBias<C>} << kMantissa<C>;
   constexpr bits_t<C> kLeast = kFloat<C> ? 0x3f320000 : 0x3fe6a09e667f3bcd;
   constexpr bits_t<C> kFraction = (bits_t<C>{1} << kMantissa<C>)-1;
@@ -33,7 +33,7 @@ ELEMENTWISE_MATH Parts<C> parts(C x, C from = kFrom<C>) {
 
 // The same for any finite positive number, also a subnormal one. `inverse` is not valid.
 template <class C>
-ELEMENTWISE_MATH Parts<C> parts_of_positive(C x) {
+ELEMENTWISE_INLINE Parts<C> parts_of_positive(C x) {
   const bool subnormal = x < kLeastNormal<C>;
   return parts(x * choose(subnormal, kInteger<C>, C(1)), choose(subnormal, kFrom<C> + kMantissa<C>, kFrom<C>));
 }
@@ -44,7 +44,7 @@ ELEMENTWISE_MATH Parts<C> parts_of_positive(C x) {
 // It is exponent log 2 + log(1 + f), and log(1 + f) = f - f^2 / 2 + f^3 (1/3 - f/4 + ...), where a polynomial computes
 // the bracket. The rounding error of the sum of the two large terms, exponent log 2 and f, is added to the small terms.
 template <int base, class C>
-ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
+ELEMENTWISE_INLINE C logarithm(C exponent, C high, C low = C(-0.0)) {
   static_assert(base == 0 || base == 2 || base == 10); // 0 means e
   // log 2 and log e in this base. The product of an exponent and kTwo.high is exact.
   constexpr Words<C> kTwo = base == 2    ? Words<C>{1, 0}
@@ -88,20 +88,20 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
 // A number that is added to the logarithm. It is 0 for ordinary x. For a special x it makes the result infinity for
 // infinity, -infinity for 0, and NaN for a negative x or NaN.
 template <class C>
-ELEMENTWISE_MATH C no_logarithm(C x) {
+ELEMENTWISE_INLINE C no_logarithm(C x) {
   return choose(x > 0, choose(x == kInfinity<C>, x, C(0)), choose(x == 0, -kInfinity<C>, kNaN<C>));
 }
 
 // log x for all x, to base e (0), 2 or 10.
 template <int base, class C>
-ELEMENTWISE_MATH C logarithm(C x) {
+ELEMENTWISE_INLINE C logarithm(C x) {
   const Parts<C> of = parts_of_positive(x);
   return logarithm<base>(of.exponent, of.fraction, no_logarithm(x));
 }
 
 // log(1 + x) + twos log 2 for a finite x with 1 + x > 0.
 template <class C>
-ELEMENTWISE_MATH C logarithm_1p(Words<C> x, C twos = C(-0.0)) {
+ELEMENTWISE_INLINE C logarithm_1p(Words<C> x, C twos = C(-0.0)) {
   constexpr C kHuge = kFloat<C> ? C(0x1p40) : C(0x1p80); // from here on, low words do not matter
   const Words<C> one_more = sum(C(1), x.high);
   const Parts<C> of = parts(one_more.high);
@@ -116,25 +116,25 @@ ELEMENTWISE_MATH C logarithm_1p(Words<C> x, C twos = C(-0.0)) {
 
 // The natural logarithm; -infinity at 0, NaN for x < 0. Error: 0.79 (float), 0.94 (double).
 template <class C>
-ELEMENTWISE_MATH C log(C x) {
+ELEMENTWISE_INLINE C log(C x) {
   return math::logarithm<0>(x);
 }
 
 // The logarithm to base 2; -infinity at 0, NaN for x < 0. Error: 0.82 (float), 1.02 (double).
 template <class C>
-ELEMENTWISE_MATH C log2(C x) {
+ELEMENTWISE_INLINE C log2(C x) {
   return math::logarithm<2>(x);
 }
 
 // The logarithm to base 10; -infinity at 0, NaN for x < 0. Error: 0.85 (float), 0.87 (double).
 template <class C>
-ELEMENTWISE_MATH C log10(C x) {
+ELEMENTWISE_INLINE C log10(C x) {
   return math::logarithm<10>(x);
 }
 
 // log(1 + x), accurate near 0 too; -infinity at -1, NaN for x < -1. Error: 0.94 (float), 0.94 (double).
 template <class C>
-ELEMENTWISE_MATH C log1p(C x) {
+ELEMENTWISE_INLINE C log1p(C x) {
   using namespace math;
   C to = with_sign(logarithm_1p<C>({x, C(-0.0)}), x); // log1p(-0.0) is -0.0
   to = choose(x < kInfinity<C>, to, x);

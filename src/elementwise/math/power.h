@@ -10,7 +10,7 @@ namespace math {
 // The natural logarithm of 2^exponent (1 + f) to about 66 bits. pow needs them, because it multiplies the logarithm and
 // its error. log(1 + f) = 2 atanh(s) = 2 s (1 + s^2 / 3 + s^4 p(s^2)) with s = f / (2 + f), |s| < 0.172; everything
 // but p has two words.
-ELEMENTWISE_MATH Words<double> logarithm_in_two_words(double exponent, double f) {
+ELEMENTWISE_INLINE Words<double> logarithm_in_two_words(double exponent, double f) {
   const Words<double> below = sum_of_ordered(2.0, f);
   const double inverse = 1 / below.high;
   const double s = f * inverse;
@@ -38,7 +38,7 @@ ELEMENTWISE_MATH Words<double> logarithm_in_two_words(double exponent, double f)
 // a^y for a >= 0 or NaN. (1^infinity is NaN here; pow replaces it.) For floats, a logarithm in one double is accurate
 // enough.
 template <class C>
-ELEMENTWISE_MATH C power_of_magnitude(C magnitude, C y) {
+ELEMENTWISE_INLINE C power_of_magnitude(C magnitude, C y) {
   const double a = magnitude;
   Words<double> l;
   if constexpr (kFloat<C>) {
@@ -59,7 +59,7 @@ ELEMENTWISE_MATH C power_of_magnitude(C magnitude, C y) {
 
 // Whether x >= 0 is an integer.
 template <class C>
-ELEMENTWISE_MATH bool is_whole(C x) {
+ELEMENTWISE_INLINE bool is_whole(C x) {
   const C rounded = x + kInteger<C>; // to an integer
   return (x >= kInteger<C>) | (rounded - kInteger<C> == x);
 }
@@ -69,7 +69,7 @@ ELEMENTWISE_MATH bool is_whole(C x) {
 // x^y, for all x and y as in C: NaN if x < 0 is finite and y is not an integer; pow(x, 0) and pow(1, y) are 1 even if
 // the other argument is NaN. Error: 0.51 (float), 1.64 (double).
 template <class C>
-ELEMENTWISE_MATH C pow(C x, C y) {
+ELEMENTWISE_INLINE C pow(C x, C y) {
   using namespace math;
   const C a = magnitude(x), b = magnitude(y);
   const bool whole = is_whole(b), even = is_whole(b * C(0.5));

@@ -12,7 +12,7 @@ namespace elementwise::inline ELEMENTWISE_TARGET {
 // alike.) With h = 1 - x r^3, 1 / cbrt(x) = r (1 - h)^(-1/3) = r (1 + h / 3 + 2 h^2 / 9 + ...). Then the root is x r^2,
 // and a step of Newton's method, with a residual in two words, corrects it.
 template <class C>
-ELEMENTWISE_MATH C cbrt(C x) {
+ELEMENTWISE_INLINE C cbrt(C x) {
   using namespace math;
   // The residual of a small number would be subnormal, so we multiply small numbers by the cube of a power of two.
   constexpr C kSmall = kFloat<C> ? C(0x1p-60) : C(0x1p-600), kTimes = kFloat<C> ? C(0x1p60) : C(0x1p300);
@@ -39,7 +39,7 @@ ELEMENTWISE_MATH C cbrt(C x) {
 // sqrt(x^2 + y^2), without overflow on the way; infinite if x or y is, even if the other is NaN. Error: 0.51
 // (float), 1.02 (double).
 template <class C>
-ELEMENTWISE_MATH C hypot(C x, C y) {
+ELEMENTWISE_INLINE C hypot(C x, C y) {
   using namespace math;
   const C a = magnitude(x), b = magnitude(y);
   C root;

@@ -17,11 +17,11 @@ namespace math {
 
 // 1 - x^2. The derivative of the product would be the difference of 1 - x and 1 + x, which loses a small x.
 template <class C>
-ELEMENTWISE_MATH C one_minus_square(const C& x) {
+ELEMENTWISE_INLINE C one_minus_square(const C& x) {
   return (1 - x) * (1 + x);
 }
 template <class C>
-ELEMENTWISE_MATH Dual<C> one_minus_square(const Dual<C>& x) {
+ELEMENTWISE_INLINE Dual<C> one_minus_square(const Dual<C>& x) {
   return {one_minus_square(x.value), scaled(x.derivative, -2 * x.value)};
 }
 
@@ -53,14 +53,14 @@ ELEMENTWISE_RULE(sigmoid, y * (1 - y))
 #undef ELEMENTWISE_RULE
 
 template <class C>
-ELEMENTWISE_MATH Dual<C> hypot(const Dual<C>& x, const Dual<C>& y) {
+ELEMENTWISE_INLINE Dual<C> hypot(const Dual<C>& x, const Dual<C>& y) {
   const C h = hypot(x.value, y.value);
   return {h, scaled(x.derivative, x.value / h) + scaled(y.derivative, y.value / h)};
 }
 
 // At (0, 0) both derivatives are 0, as torch's.
 template <class C>
-ELEMENTWISE_MATH Dual<C> atan2(const Dual<C>& y, const Dual<C>& x) {
+ELEMENTWISE_INLINE Dual<C> atan2(const Dual<C>& y, const Dual<C>& x) {
   const C square = x.value * x.value + y.value * y.value;
   const C factor = math::choose(square == 0, C(0), 1 / square);
   return {atan2(y.value, x.value), scaled(y.derivative, x.value * factor) - scaled(x.derivative, y.value * factor)};
@@ -68,7 +68,7 @@ ELEMENTWISE_MATH Dual<C> atan2(const Dual<C>& y, const Dual<C>& x) {
 
 // The derivative of x^0 by x is 0, and so is that of 0^y by y for y >= 0, as torch's.
 template <class C>
-ELEMENTWISE_MATH Dual<C> pow(const Dual<C>& x, const Dual<C>& y) {
+ELEMENTWISE_INLINE Dual<C> pow(const Dual<C>& x, const Dual<C>& y) {
   const C power = pow(x.value, y.value);
   const C by_x = math::choose(y.value == 0, C(0), y.value * pow(x.value, y.value - 1));
   const C by_y = math::choose(x.value == 0 && y.value >= 0, C(0), power * log(x.value));

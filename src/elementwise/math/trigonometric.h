@@ -23,8 +23,8 @@ struct Turns {
 // There are four pairs of words, because larger x need later digits: below 2^49 the words are the first digits of unit
 // / pi; later pairs leave out digits that contribute multiples of 2. With `cos`, the rest is changed so that its sine
 // is the cosine.
-template <int unit, bool cos = false>
-ELEMENTWISE_MATH Turns turns(float argument) {
+template <int unit, bool cos>
+ELEMENTWISE_INLINE Turns turns(float argument) {
   const double x = argument, size = magnitude(x);
   const bool second = size >= 0x1p49, third = size >= 0x1p75, fourth = size >= 0x1p102;
   double high = choose(second, unit * 0x1.b9391054a7f0ap-27, unit * 0x1.45f306dc9c882p-2);
@@ -43,7 +43,7 @@ ELEMENTWISE_MATH Turns turns(float argument) {
 }
 
 // sin(pi (whole + rest)).
-ELEMENTWISE_MATH float sin_of_half_turns(Turns turns) {
+ELEMENTWISE_INLINE float sin_of_half_turns(Turns turns) {
   const double x = turns.rest, square = x * x;
   double p = -0x1.ca41df84cf448p-8;
   p = std::fma(square, p, 0x1.4ffdc0ff929e4p-4);
@@ -66,29 +66,15 @@ struct TwoOverPi {
   // The first word for an exponent begins with the binary digit of 2/pi that, times the last bit of such a double, is 2
   // quarter turns. A word is rounded to nearest, so the following word may be negative. The second word is the first
   // word for an exponent that is greater by 52, and so on.
-  ELEMENTWISE_MATH constexpr TwoOverPi() {
+  ELEMENTWISE_INLINE constexpr TwoOverPi() {
+    // clang-format off
     constexpr uint64_t kBits[] = {
-        0,
-        0,
-        0xa2f9836e4e441529,
-        0xfc2757d1f534ddc0,
-        0xdb6295993c439041,
-        0xfe5163abdebbc561,
-        0xb7246e3a424dd2e0,
-        0x06492eea09d1921c,
-        0xfe1deb1cb129a73e,
-        0xe88235f52ebb4484,
-        0xe99c7026b45f7e41,
-        0x3991d639835339f4,
-        0x9c845f8bbdf9283b,
-        0x1ff897ffde05980f,
-        0xef2f118b5a0a6d1f,
-        0x6d367ecf27cb09b7,
-        0x4f463f669e5fea2d,
-        0x7527bac7ebe5f17b,
-        0x3d0739f78a5292ea,
-        0x6bfb5fb11f8d5d08,
-        0x56033046fc7b6bab};
+        0, 0,
+        0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561, 0xb7246e3a424dd2e0,
+        0x06492eea09d1921c, 0xfe1deb1cb129a73e, 0xe88235f52ebb4484, 0xe99c7026b45f7e41, 0x3991d639835339f4,
+        0x9c845f8bbdf9283b, 0x1ff897ffde05980f, 0xef2f118b5a0a6d1f, 0x6d367ecf27cb09b7, 0x4f463f669e5fea2d,
+        0x7527bac7ebe5f17b, 0x3d0739f78a5292ea, 0x6bfb5fb11f8d5d08, 0x56033046fc7b6bab};
+    // clang-format on
     // The last bit of a double with the first exponent is 2^-80, so the first digit has the weight 2^81.
     double unit = 1; // the weight of a word's last digit, times 2^200
     for (int i = 0; i < 30 + kScale; i++) unit *= 2;
@@ -110,7 +96,7 @@ struct QuarterTurns {
 
 // A double as a number of quarter turns, for |x| >= 2^-28. The products of x and the second and third word are split at
 // fixed binary places, so that the parts are exact.
-ELEMENTWISE_MATH QuarterTurns quarter_turns(double argument) {
+ELEMENTWISE_INLINE QuarterTurns quarter_turns(double argument) {
   static constexpr TwoOverPi kTwoOverPi = TwoOverPi(); // not just `kTwoOverPi;`: nvcc 13 would leave that zero on a GPU
   constexpr int kDigits = TwoOverPi::kDigits;
   const uint64_t exponent = (bits(argument) & ~kSign<double>) >> kMantissa<double>;
@@ -143,7 +129,7 @@ struct Sine {
 };
 
 // sin(pi/2 x) = pi/2 x + x^3 P(x^2).
-ELEMENTWISE_MATH Sine sine_of(Words<double> x) {
+ELEMENTWISE_INLINE Sine sine_of(Words<double> x) {
   constexpr double kHigh = 0x1.921fb54442d18p+0, kLow = 0x1.1a62633145c07p-54; // pi/2
   const double square = x.high * x.high;
   const double p = polynomial(
@@ -153,7 +139,7 @@ ELEMENTWISE_MATH Sine sine_of(Words<double> x) {
 }
 
 // cos(pi/2 x) = 1 + x^2 P(x^2).
-ELEMENTWISE_MATH Sine cosine_of(Words<double> x) {
+ELEMENTWISE_INLINE Sine cosine_of(Words<double> x) {
   const double square = x.high * x.high;
   const double p = polynomial(
       square, {0x1.03c1f081b5a5p-2, -0x1.55d3c7e3bf82ap-6, 0x1.e1f50674e846dp-11, -0x1.a6d1e180a3729p-16,
@@ -161,63 +147,57 @@ ELEMENTWISE_MATH Sine cosine_of(Words<double> x) {
   return {std::fma(x.high + x.high, x.low, square), std::fma(square, p, -0x1.3bd3cc9be45dep+0), 1};
 }
 
-ELEMENTWISE_MATH double rounded(Sine sine) {
+ELEMENTWISE_INLINE double rounded(Sine sine) {
   return std::fma(sine.factor, sine.value, sine.constant);
 }
 
 // A sine and a cosine as two words. In a sine the product is the larger term, in a cosine the constant is.
-ELEMENTWISE_MATH Words<double> sine_words(Sine sine) {
+ELEMENTWISE_INLINE Words<double> sine_words(Sine sine) {
   const double high = rounded(sine);
   return {high, std::fma(sine.factor, sine.value, -high) + sine.constant};
 }
-ELEMENTWISE_MATH Words<double> cosine_words(Sine cosine) {
+ELEMENTWISE_INLINE Words<double> cosine_words(Sine cosine) {
   const double high = rounded(cosine);
   return {high, std::fma(cosine.factor, cosine.value, cosine.constant - high)};
 }
 
-template <bool cos>
-ELEMENTWISE_MATH double sin_or_cos(double argument) {
-  const bool small = magnitude(argument) < 0x1p-27;
-  const QuarterTurns turns = quarter_turns(choose(small, 0x1p-27, argument));
-  const double sine = rounded(sine_of(turns.rest)), cosine = rounded(cosine_of(turns.rest));
-  const double size = choose((turns.whole & 1) != cos, cosine, sine);
-  const double to = number<double>(bits(size) ^ ((turns.whole + cos) >> 1 << 63));
-  return cos ? to : choose(small, argument, to);
+template <bool cos, class C>
+ELEMENTWISE_INLINE C sin_or_cos(C argument) {
+  if constexpr (kFloat<C>) {
+    return sin_of_half_turns(turns<1, cos>(argument));
+  } else {
+    const bool small = magnitude(argument) < 0x1p-27;
+    const QuarterTurns turns = quarter_turns(choose(small, 0x1p-27, argument));
+    const double sine = rounded(sine_of(turns.rest)), cosine = rounded(cosine_of(turns.rest));
+    const double size = choose((turns.whole & 1) != cos, cosine, sine);
+    const double to = number<double>(bits(size) ^ ((turns.whole + cos) >> 1 << 63));
+    return cos ? to : choose(small, argument, to);
+  }
 }
 
 } // namespace math
 
 // The sine, for all finite x; NaN for infinities. Error: 0.51 (float), 1.03 (double).
 template <class C>
-ELEMENTWISE_MATH C sin(C x) {
-  using namespace math;
-  if constexpr (kFloat<C>) {
-    return sin_of_half_turns(turns<1>(x));
-  } else {
-    return sin_or_cos<false>(x);
-  }
+ELEMENTWISE_INLINE C sin(C x) {
+  return math::sin_or_cos<false>(x);
 }
 
 // The cosine, for all finite x; NaN for infinities. Error: 0.51 (float), 1.03 (double).
 template <class C>
-ELEMENTWISE_MATH C cos(C x) {
-  using namespace math;
-  if constexpr (kFloat<C>) {
-    return sin_of_half_turns(turns<1, true>(x));
-  } else {
-    return sin_or_cos<true>(x);
-  }
+ELEMENTWISE_INLINE C cos(C x) {
+  return math::sin_or_cos<true>(x);
 }
 
 // The tangent, for all finite x; NaN for infinities. Error: 0.57 (float), 1.45 (double).
 //
 // After an even number of quarter turns and a rest y it is tan(y), after an odd number -1 / tan(y).
 template <class C>
-ELEMENTWISE_MATH C tan(C argument) {
+ELEMENTWISE_INLINE C tan(C argument) {
   using namespace math;
   if constexpr (kFloat<C>) {
     // A Pade approximation of degrees 5 and 4, in which the coefficients of the numerator were fitted.
-    const Turns of = turns<2>(argument);
+    const Turns of = turns<2, false>(argument);
     const double x = of.rest, square = x * x;
     const double above = x * polynomial(square, {0x1.921fb55d78adcp+0, -0x1.b8fa78f8e9067p-2, 0x1.4ba50e2ed715cp-7});
     const double below = polynomial(square, {1.0, -0x1.18bc4418cafe2p+0, 0x1.8bd23188b34f9p-4});

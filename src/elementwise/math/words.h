@@ -16,9 +16,6 @@
 
 #include "../functor.h"
 
-// Every function of math/ begins with this.
-#define ELEMENTWISE_MATH ELEMENTWISE_INLINE
-
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace math {
 
@@ -54,37 +51,37 @@ template <class C>
 constexpr C kLeastNormal = std::numeric_limits<C>::min();
 
 template <class C>
-ELEMENTWISE_MATH bits_t<C> bits(C x) {
+ELEMENTWISE_INLINE bits_t<C> bits(C x) {
   return __builtin_bit_cast(bits_t<C>, x); // std::bit_cast cannot be called on a GPU
 }
 
 template <class C>
-ELEMENTWISE_MATH C number(bits_t<C> x) {
+ELEMENTWISE_INLINE C number(bits_t<C> x) {
   return __builtin_bit_cast(C, x);
 }
 
 // `magnitude` with the sign of `sign`.
 template <class C>
-ELEMENTWISE_MATH C with_sign(C magnitude, C sign) {
+ELEMENTWISE_INLINE C with_sign(C magnitude, C sign) {
   return number<C>((bits(magnitude) & ~kSign<C>) | (bits(sign) & kSign<C>));
 }
 
 template <class C>
-ELEMENTWISE_MATH C magnitude(C x) {
+ELEMENTWISE_INLINE C magnitude(C x) {
   return number<C>(bits(x) & ~kSign<C>);
 }
 
 // The smaller of two numbers that are not negative; b if a is a NaN. It compares their bits as integers, for which
 // processors have an instruction.
 template <class C>
-ELEMENTWISE_MATH C least(C a, C b) {
+ELEMENTWISE_INLINE C least(C a, C b) {
   return number<C>(bits(a) < bits(b) ? bits(a) : bits(b));
 }
 
 // `condition ? yes : no`, by masking bits. If one of the two is a constant, GCC compiles the conditional operator to
 // two copies of the code that follows, one with the constant folded in, and computes both for every vector.
 template <class C>
-ELEMENTWISE_MATH C choose(bool condition, C yes, C no) {
+ELEMENTWISE_INLINE C choose(bool condition, C yes, C no) {
   if constexpr (std::is_class_v<C>) { // a number of python/reads.h
     return condition ? yes : no;
   } else {
@@ -108,20 +105,20 @@ struct Nearest {
 
 // The integer nearest to x, for x in the range of kRound.
 template <class C>
-ELEMENTWISE_MATH Nearest<C> nearest(C x) {
+ELEMENTWISE_INLINE Nearest<C> nearest(C x) {
   const C shifted = x + kRound<C>;
   return {shifted - kRound<C>, bits(shifted) - bits(kRound<C>)};
 }
 
 // 2^n. Requires that it is a normal number.
 template <class C>
-ELEMENTWISE_MATH C power_of_two(bits_t<C> n) {
+ELEMENTWISE_INLINE C power_of_two(bits_t<C> n) {
   return number<C>((n + kBias<C>) << kMantissa<C>);
 }
 
 // c[k] + c[k + 1] x + ... by Horner's rule. It is a recursion because GCC 12 does not vectorise code around a loop.
 template <size_t k, class C, class Written, size_t n>
-ELEMENTWISE_MATH C horner(C x, const Written (&c)[n]) {
+ELEMENTWISE_INLINE C horner(C x, const Written (&c)[n]) {
   if constexpr (k + 1 == n)
     return C(c[k]);
   else
@@ -133,7 +130,7 @@ ELEMENTWISE_MATH C horner(C x, const Written (&c)[n]) {
 // polynomial in x^2 with half as many coefficients. For few coefficients Horner's rule is better: it has the fewest
 // operations, and the processor computes other elements while it waits. Coefficients for float are written as doubles.
 template <class C, class Written, size_t n, size_t... I>
-ELEMENTWISE_MATH C polynomial(C x, const Written (&c)[n], std::index_sequence<I...>) {
+ELEMENTWISE_INLINE C polynomial(C x, const Written (&c)[n], std::index_sequence<I...>) {
   if constexpr (n > 5) {
     const C joined[] = {(2 * I + 1 < n ? std::fma(C(c[(2 * I + 1) % n]), x, C(c[2 * I])) : C(c[2 * I]))...};
     return polynomial(x * x, joined, std::make_index_sequence<(sizeof...(I) + 1) / 2>{});
@@ -142,7 +139,7 @@ ELEMENTWISE_MATH C polynomial(C x, const Written (&c)[n], std::index_sequence<I.
   }
 }
 template <class C, class Written, size_t n>
-ELEMENTWISE_MATH C polynomial(C x, const Written (&c)[n]) {
+ELEMENTWISE_INLINE C polynomial(C x, const Written (&c)[n]) {
   return polynomial(x, c, std::make_index_sequence<(n + 1) / 2>{});
 }
 
@@ -155,7 +152,7 @@ struct Words {
 // x * 2^n, rounded once if the result is a normal number; |n| is at most 3/2 of the largest exponent. 2^n itself may
 // overflow, so we multiply by 2^(n - h) and then by 2^h, where h is half the largest exponent with the sign of n.
 template <class C>
-ELEMENTWISE_MATH C scale(Words<C> x, bits_t<C> n) {
+ELEMENTWISE_INLINE C scale(Words<C> x, bits_t<C> n) {
   constexpr bits_t<C> kTop = kSign<C> >> 1; // the bit of an exponent that 2^h has for positive h only
   constexpr bits_t<C> kPositive = (kTop | bits_t<C>{kBias<C> / 2} << kMantissa<C>);
   const bits_t<C> negative = n >> 1 & kTop;
@@ -165,14 +162,14 @@ ELEMENTWISE_MATH C scale(Words<C> x, bits_t<C> n) {
 
 // a + b, exactly. Requires |a| >= |b|, or a = 0.
 template <class C>
-ELEMENTWISE_MATH Words<C> sum_of_ordered(C a, C b) {
+ELEMENTWISE_INLINE Words<C> sum_of_ordered(C a, C b) {
   const C high = a + b;
   return {high, b - (high - a)};
 }
 
 // a + b, exactly.
 template <class C>
-ELEMENTWISE_MATH Words<C> sum(C a, C b) {
+ELEMENTWISE_INLINE Words<C> sum(C a, C b) {
   const C high = a + b;
   const C of_b = high - a;
   return {high, (a - (high - of_b)) + (b - of_b)};
@@ -180,7 +177,7 @@ ELEMENTWISE_MATH Words<C> sum(C a, C b) {
 
 // a * b, exactly, unless it underflows.
 template <class C>
-ELEMENTWISE_MATH Words<C> product(C a, C b) {
+ELEMENTWISE_INLINE Words<C> product(C a, C b) {
   const C high = a * b;
   return {high, std::fma(a, b, -high)};
 }
