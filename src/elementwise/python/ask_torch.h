@@ -271,19 +271,21 @@ class Noted {
 // the program has not registered another kernel for the operator.
 class PlainKernel {
  public:
-  explicit PlainKernel(const KernelOfLibrary& kernel) : kernel(kernel), name_(kernel.signature.qualified(kernel.form)) {
+  explicit PlainKernel(const KernelOfLibrary& kernel) : kernel(kernel), name(kernel.signature.qualified(kernel.form)) {
     namespace nb = nanobind;
-    std::string device = contract::device_name({{}, 0, nullptr, nullptr, 0, 0, kernel.device_type, -1});
+    std::string device = contract::device_name({.name = {}, .device_type = kernel.device_type, .device_index = -1});
     for (char& letter : device) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
-    const nb::object found = nb::borrow(torch().dispatch)(name_, device);
+    const nb::object found = nb::borrow(torch().dispatch)(name, device);
     if (found.is_none()) return;
     most_ = nb::cast<uint64_t>(found[0]);
     least_ = nb::cast<uint64_t>(found[1]);
-    registered_ = Noted(found[2], found[3]);
-    note(device);
+    registered = Noted(found[2], found[3]);
+    registered.note(device);
   }
 
   const KernelOfLibrary& kernel;
+  const std::string name;
+  Noted registered; // this library's kernels for the operator
 
   // Whether all tensors of a call are plain, given the union and the intersection of their dispatch keys. Tensors that
   // were made in inference mode lack the keys of autograd.
@@ -295,24 +297,8 @@ class PlainKernel {
     return together != least_;
   }
 
-  // Remembers the dispatcher's present kernel for a key as this library's.
-  void note(const std::string& key) {
-    registered_.note(key);
-  }
-
-  // Whether the dispatcher still has this library's kernels for all keys.
-  bool is_registered() const {
-    return registered_.are_present();
-  }
-
-  bool is_of(const std::string& name) const {
-    return name_ == name;
-  }
-
  private:
-  std::string name_;
   uint64_t most_ = 0, least_ = 1; // no tensor
-  Noted registered_;
 };
 
 // The kernels, in the order of kernels_of_library().
@@ -370,7 +356,7 @@ inline void define_questions(nanobind::module_& m) {
   // Notes that this library has registered the latest kernel for an operator and a dispatch key.
   m.def("note_kernel", [](const std::string& op, const std::string& key) {
     for (PlainKernel& kernel : plain_kernels())
-      if (kernel.is_of(op)) kernel.note(key);
+      if (kernel.name == op) kernel.registered.note(key);
   });
   // Called once outside of inference mode and once inside it: finds which dispatch keys the mode changes, whatever else
   // is active. Later calls change nothing.

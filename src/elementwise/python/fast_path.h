@@ -181,7 +181,8 @@ struct FastPath {
       const Kernels& kernels = out == Py_None ? without_out : with_out;
       const auto found =
           std::find_if(kernels.begin(), kernels.end(), [&stack](const PlainKernel* one) { return stack.is_for(*one); });
-      if (found == kernels.end() || !(*found)->is_registered() || (asks_autocast && autocasts())) return nullptr;
+      if (found == kernels.end() || !(*found)->registered.are_present() || (asks_autocast && autocasts()))
+        return nullptr;
       kernel = &(*found)->kernel;
       records = stack.requires_grad(**found);
       by_aten = stack.measure(*kernel) <= kMostRecordedByAten && records && aten.redispatch &&
