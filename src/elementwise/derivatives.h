@@ -81,12 +81,6 @@ ELEMENTWISE_INLINE auto argument(With<P, C> x, int64_t place, const Places<order
   }
 }
 
-// A gradient for each result of type C.
-template <class C, size_t count>
-struct OfEach {
-  C grad[count];
-};
-
 template <int order, class C, class D>
 ELEMENTWISE_INLINE C contracted(const C* grad, const D& result) {
   return *grad * innermost<order>(result);
@@ -104,9 +98,9 @@ ELEMENTWISE_INLINE C contracted(const C* grad, const Results<First, Rest...>& re
 // Calls the functor with dual numbers: returns grad times its partial derivative. P are the types of its arguments.
 template <class F, class... P, class C, int order, size_t count, size_t... I>
 ELEMENTWISE_INLINE C partial(
-    List<P...>, std::index_sequence<I...>, const Places<order>& places, const OfEach<C, count>& grads,
+    List<P...>, std::index_sequence<I...>, const Places<order>& places, const Array<C, count>& grads,
     With<P, C>... arguments) {
-  return contracted<order>(grads.grad, F{}(argument<P, C>(arguments, I, places)...));
+  return contracted<order>(grads.each, F{}(argument<P, C>(arguments, I, places)...));
 }
 
 // First derivatives are compiled for the floating-point dtypes of an operator. Higher orders and forward mode are
@@ -133,12 +127,12 @@ struct Gradients<F, List<P...>, std::index_sequence<more...>, std::index_sequenc
   ELEMENTWISE_FUNCTION Results<Repeat<places, C>...> operator()(
       With<P, C>... arguments, C grad, Repeat<more, C>... grads, Repeat<needs, int64_t>...) const {
     return of_each<Results<Repeat<places, C>...>, places...>(
-        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
+        Array<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
   }
 
  private:
   template <class R, int first, int... rest, class C>
-  ELEMENTWISE_FUNCTION static R of_each(const OfEach<C, 1 + sizeof...(more)>& grads, With<P, C>... arguments) {
+  ELEMENTWISE_FUNCTION static R of_each(const Array<C, 1 + sizeof...(more)>& grads, With<P, C>... arguments) {
     const C one = partial<F>(List<P...>{}, std::index_sequence_for<P...>{}, Places<1>{{first}}, grads, arguments...);
     if constexpr (sizeof...(rest) == 0)
       return {one};
@@ -172,7 +166,7 @@ struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<l
       Repeat<level, int64_t>... by) const {
     return partial<F>(
         List<P...>{}, std::index_sequence_for<P...>{}, Places<order>{{by...}},
-        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, static_cast<With<P, C>>(arguments)...);
+        Array<C, 1 + sizeof...(more)>{{grad, grads...}}, static_cast<With<P, C>>(arguments)...);
   }
 };
 
@@ -185,17 +179,17 @@ struct Forward<F, List<P...>, std::index_sequence<I...>, std::index_sequence<mor
 
   template <class C>
   ELEMENTWISE_FUNCTION Results<C, C> operator()(With<P, C>... arguments, C tangent, Repeat<more, C>... tangents) const {
-    const auto result = F{}(dual<P, I>(arguments, OfEach<C, 1 + sizeof...(more)>{{tangent, tangents...}})...);
+    const auto result = F{}(dual<P, I>(arguments, Array<C, 1 + sizeof...(more)>{{tangent, tangents...}})...);
     return {result.value, {result.derivative}};
   }
 
  private:
   template <class Parameter, int place, class C>
-  ELEMENTWISE_FUNCTION static auto dual(With<Parameter, C> x, const OfEach<C, sizeof...(places)>& tangents) {
+  ELEMENTWISE_FUNCTION static auto dual(With<Parameter, C> x, const Array<C, sizeof...(places)>& tangents) {
     if constexpr (std::is_same_v<Parameter, parameters::AnyC>) {
       constexpr int before = (0 + ... + (places < place)); // arguments with a tangent before this one
       if constexpr (((place == places) || ...))
-        return Dual<C>{x, tangents.grad[before]};
+        return Dual<C>{x, tangents.each[before]};
       else
         return Dual<C>{x, 0};
     } else {

@@ -105,7 +105,6 @@ struct Dual {
     return a.value sign b.value;                                               \
   }
   ELEMENTWISE_COMPARES(==)
-  ELEMENTWISE_COMPARES(!=)
   ELEMENTWISE_COMPARES(<)
   ELEMENTWISE_COMPARES(<=)
   ELEMENTWISE_COMPARES(>)

@@ -133,6 +133,12 @@ struct Results<Last> {
   Last first = missing_result<Last>();
 };
 
+// n numbers of a type. (The functions of std::array cannot be called on a GPU either.)
+template <class T, size_t n>
+struct Array {
+  T each[n];
+};
+
 // The element of a tensor that may be absent. (The functions of std::optional cannot be called on a GPU.)
 template <class T>
 struct Optional {

@@ -261,7 +261,7 @@ struct DeclarationWriter {
 // Whether a parameter of type P takes an argument of this kind. Types must match exactly: C++ would convert a number of
 // another type silently, and a tensor would get the parameter's dtype.
 template <Kind kind, class P>
-constexpr bool kTakes = is_tensor(kind)        ? parameters::is_optional<P> == (kind != Kind::tensor)
+constexpr bool kTakes = is_tensor(kind)        ? parameters::is_a<P, Optional> == (kind != Kind::tensor)
                         : kind >= Kind::chosen ? parameters::is_one_of<P>
                         : kind == Kind::real   ? std::is_same_v<P, parameters::AnyC> || std::is_same_v<P, double>
                         : kind == Kind::integer || kind == Kind::sizes ? std::is_same_v<P, int64_t>

@@ -22,25 +22,17 @@ template <class P>
 struct ElementOf {
   using type = P;
 };
-template <class P>
-struct ElementOf<Optional<P>> : ElementOf<P> {};
-template <class P>
-struct ElementOf<Elements<P>> : ElementOf<P> {};
-template <class P>
-struct ElementOf<Probabilities<P>> : ElementOf<P> {};
+template <template <class> class Of, class P> // Optional<P>, Elements<P> or Probabilities<P>
+struct ElementOf<Of<P>> : ElementOf<P> {};
 
 template <class P>
 constexpr bool is_of_c = std::is_same_v<typename ElementOf<P>::type, AnyC>;
 
-template <class P>
-constexpr bool is_softmax = false;
-template <class P>
-constexpr bool is_softmax<Probabilities<P>> = true;
-
-template <class P>
-constexpr bool is_optional = false;
-template <class P>
-constexpr bool is_optional<Optional<P>> = true;
+// Whether a type is an Of<...>: is_a<P, Optional>.
+template <class P, template <class> class Of>
+constexpr bool is_a = false;
+template <class P, template <class> class Of>
+constexpr bool is_a<Of<P>, Of> = true;
 
 // Whether an operand of a functor over rows has one value for each row.
 template <class P>

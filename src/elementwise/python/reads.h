@@ -112,7 +112,6 @@ struct Traced {
     return bool(made_of([](auto x, auto y) { return x sign y; }, a, b)); \
   }
   ELEMENTWISE_TRACED(==)
-  ELEMENTWISE_TRACED(!=)
   ELEMENTWISE_TRACED(<)
   ELEMENTWISE_TRACED(<=)
   ELEMENTWISE_TRACED(>)

@@ -67,7 +67,7 @@ struct Original {
   template <class... P>
   static Joined<std::conditional_t<parameters::is_of_c<P>, List<P>, List<>>...> of_c(List<P...>);
   template <class... P>
-  static Joined<std::conditional_t<parameters::is_softmax<P>, List<P>, List<>>...> softmaxes_of(List<P...>);
+  static Joined<std::conditional_t<parameters::is_a<P, Probabilities>, List<P>, List<>>...> softmaxes_of(List<P...>);
 
   using Tensors = decltype(tensors_of(std::make_index_sequence<kArguments>{}, typename Read::Arguments{}));
   using Results = decltype(of_c(typename Read::Results{}));
@@ -84,7 +84,7 @@ struct Original {
   static_assert(kSoftmaxes <= 1, "a functor returns Probabilities once");
   static constexpr int kSoftmax = []<class... P>(List<P...>) { // which of the results it is
     int place = 0;
-    (void)((parameters::is_softmax<P> || (place++, false)) || ...);
+    (void)((parameters::is_a<P, Probabilities> || (place++, false)) || ...);
     return place;
   }(typename Read::Results{});
 

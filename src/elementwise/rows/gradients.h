@@ -49,7 +49,7 @@ struct Factors {
   B sum_of_zeros;
 };
 
-// The inputs of a row.
+// What a gradient of a row is computed from.
 struct Given {
   const Source source;
   const cpu::OneRow& row;
@@ -60,7 +60,7 @@ struct Given {
   const int reduced_count;    // how many of these results have been kept
 };
 
-// These, and what the runs have found.
+// The same, and what the runs of the functor have found so far.
 template <class B, int tensors>
 struct Known : Given {
   B value[kMost], gradient[kMost];             // of each reduction
@@ -117,7 +117,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   using C = Dual<B>;
   using P = math::primal_t<B>;
   static constexpr bool derives = true;
-  static constexpr bool has_softmax = !kIsDual<B> && (parameters::is_softmax<R> || ...);
+  static constexpr bool has_softmax = !kIsDual<B> && (parameters::is_a<R, Probabilities> || ...);
   static constexpr int kTensors = sizeof...(kTensor);
 
   Known<B, kTensors>& known;
@@ -127,7 +127,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   B gradient = 0;   // of the number
   P divisor = 1;    // of the gradient: a mean is a sum divided by the size
   // The gradients of the elements. Sums begin with 0 and are never -0, so the compiler may leave out shares of 0.
-  Several<Lanes<B>, kTensors ? kTensors : 1> gradients = {};
+  Array<Lanes<B>, kTensors ? kTensors : 1> gradients = {};
   int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0, found = 0;
   bool is_read = false; // whether the functor has called row.softmax
 

@@ -58,9 +58,7 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
   static constexpr int kInputs = RowFunctor::kInputs;
 
   // For each tensor that has a derivative, its place among all tensors of the functor, or -1 if it is absent.
-  struct PlaceOf {
-    int tensor[Original::kTensors];
-  };
+  using PlaceOf = Array<int, Original::kTensors>;
   static constexpr PlaceOf place_of = []<size_t... T>(std::index_sequence<T...>) {
     constexpr auto& arguments = Original::places;
     return PlaceOf{{(kinds[arguments[T]] == Kind::absent ? -1 : kPlaceAmong<arguments[T], kKind...>)...}};
@@ -68,8 +66,7 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
   // The places of those that are present and have one value for each row (kOfRow), or one for each element.
   template <bool kOfRow, size_t... T, class... P>
   static Joined<std::conditional_t<
-      place_of.tensor[T] >= 0 && parameters::is_of_row<P> == kOfRow, List<passes::TensorAt<place_of.tensor[T]>>,
-      List<>>...>
+      place_of.each[T] >= 0 && parameters::is_of_row<P> == kOfRow, List<passes::TensorAt<place_of.each[T]>>, List<>>...>
       present(std::index_sequence<T...>, List<P...>);
   template <bool kOfRow>
   using Present =
@@ -83,7 +80,7 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
     if constexpr (role != rows::Role::gradients) {
       constexpr int first = kInputs + (role == rows::Role::second ? Original::kGrads : 0);
       for (int t = 0; t < Original::kTensors; t++)
-        if (place.tensor[t] >= 0) tangents[place.tensor[t]] = inputs[first + t];
+        if (place.each[t] >= 0) tangents[place.each[t]] = inputs[first + t];
     }
     const passes::Source source{row, row.index, inputs, tangents, row.numbers};
     source.size.always_read(~uint32_t{0} << kInputs); // gradients and tangents
@@ -103,9 +100,9 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
       void* to[kInputs] = {};
       uint32_t added = 0;
       for (int t = 0; t < Original::kTensors; t++) {
-        if (place.tensor[t] < 0) continue;
-        if (wanted >> t & 1) to[place.tensor[t]] = row.data[t];
-        added |= (row.added >> t & 1) << place.tensor[t];
+        if (place.each[t] < 0) continue;
+        if (wanted >> t & 1) to[place.each[t]] = row.data[t];
+        added |= (row.added >> t & 1) << place.each[t];
       }
       passes::gradients<RowFunctor>(known, Present<false>{}, Present<true>{}, to, added);
     }

@@ -102,11 +102,6 @@ ELEMENTWISE_INLINE void update(One<B>& one, const auto& f) {
   one.number = f(one.number, 0);
 }
 
-template <class T, int n>
-struct Several {
-  T each[n];
-};
-
 } // namespace passes
 } // namespace elementwise::inline ELEMENTWISE_TARGET
 
@@ -208,9 +203,7 @@ ELEMENTWISE_INLINE uint32_t reads(const Softmax<Row, Powers, C>& x) {
 }
 
 template <class C>
-constexpr bool kIsDual = false;
-template <class C>
-constexpr bool kIsDual<Dual<C>> = true;
+constexpr bool kIsDual = parameters::is_a<C, Dual>;
 
 // A reduction is a function of the number of terms, and of a function that returns the j-th term. These have
 // derivatives (gradients.h).
@@ -419,7 +412,7 @@ class Row {
     using T = decltype(f(self().load(x, 0)...));
     using To = std::conditional_t<makes<T>, T, C>;
     static_assert(
-        makes<To> || (parameters::is_softmax<R> || ...),
+        makes<To> || (parameters::is_a<R, Probabilities> || ...),
         "the functor declares no result elementwise::Elements<T>, where T is the type that the function of row.each "
         "returns: declare one, or convert what the function returns, as in static_cast<int8_t>(x)");
     const auto element = [&](auto j) ELEMENTWISE_LAMBDA { return static_cast<To>(f(self().load(x, j)...)); };
@@ -603,7 +596,8 @@ struct ResultPlaces {
   template <class T, class C>
   ELEMENTWISE_INLINE static constexpr bool has_elements(int k) {
     constexpr bool are_t[] = {
-        (parameters::is_softmax<R> ? std::is_same_v<T, C> : std::is_same_v<parameters::With<R, C>, Elements<T>>)...};
+        (parameters::is_a<R, Probabilities> ? std::is_same_v<T, C>
+                                            : std::is_same_v<parameters::With<R, C>, Elements<T>>)...};
     return k < (0 + ... + !parameters::is_of_row<R>) && are_t[of_elements(k)];
   }
   ELEMENTWISE_INLINE static constexpr int among_c(int place) {
