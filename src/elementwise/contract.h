@@ -125,10 +125,6 @@ inline std::string dtype_name(int32_t dtype) {
       " on ", device_name(like));
 }
 
-[[noreturn]] inline void fail_place(const Caller& op, int64_t place, int64_t size) {
-  fail(op, "a place that is read lies outside of its row, which has ", size, " elements, got ", place);
-}
-
 // The argument was None, which torch's parser accepts wherever a schema says Tensor.
 [[noreturn]] inline void fail_none(const Caller& op, std::string_view name) {
   fail(op, name, " must be a tensor, got None");

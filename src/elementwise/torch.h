@@ -51,11 +51,7 @@ struct Backend {
   }
 
   static void launch_rows(const contract::Caller& op, const rows::Task& task, int32_t) {
-    try {
-      cpu::launch_rows(task, parallel_for);
-    } catch (const cpu::OutsideOfRow& found) {
-      contract::fail_place(op, found.place, task.size);
-    }
+    cpu::launch_rows(op, task, parallel_for);
   }
 
  private:
@@ -85,8 +81,7 @@ template <class Backend, int kResults, int kInputs>
 class Call {
  public:
   // The arguments are on `stack`, in the order of the schema, and the caller still owns them.
-  template <unsigned form>
-  Call(const Description* of_kernels, std::integral_constant<unsigned, form>, const StableIValue* stack)
+  Call(const Description* of_kernels, unsigned form, const StableIValue* stack)
       : signature_(of_kernels->signature), caller_{signature_, form} {
     int input = 0;
     op_ = contract::read_arguments(caller_, of_kernels, numbers_, [&](int i, const Argument& argument, Number& number) {
@@ -103,15 +98,15 @@ class Call {
       } else if (argument.kind == Kind::sizes) {
         row_sizes_ = integers(stack[i]);
         number.integer = static_cast<int64_t>(row_sizes_->size());
-      } else if constexpr (form & tensor_numbers) {
+      } else if (form & tensor_numbers) {
         number.real = read(argument.name, Tensor(stack[i]));
       } else {
         number.real = torch::stable::detail::to<double>(stack[i]);
       }
       return true;
     });
-    if constexpr (form & (writing | out)) tensors_[0] = Tensor(stack[signature_.count]);
-    if constexpr (form & tensor_numbers && Backend::kDeviceType != 0) {
+    if (form & (writing | out)) tensors_[0] = Tensor(stack[signature_.count]);
+    if (form & tensor_numbers && Backend::kDeviceType != 0) {
       // torch chose this kernel because one of the tensors is on its device. The number may be that tensor.
       const Operand a = operand(kResults + static_cast<int>(op_->first));
       if (a.device_type != Backend::kDeviceType)
@@ -388,8 +383,7 @@ using CallOf =
 // Runs a kernel. The caller keeps its arguments.
 template <class Operators, class Op, class Backend, unsigned form>
 void run(StableIValue* stack) {
-  const std::integral_constant<unsigned, form> constant;
-  CallOf<Op, Backend> call(DescriptionOf<Operators, Op>::values.data(), constant, stack);
+  CallOf<Op, Backend> call(DescriptionOf<Operators, Op>::values.data(), form, stack);
   if constexpr (form & functional) {
     call.compute(stack);
   } else {

@@ -23,10 +23,6 @@ To bits_as(auto from) {
   return __builtin_bit_cast(To, from);
 }
 
-// Tells `narrow` the type of its result.
-template <class T>
-struct To {};
-
 inline float widen(bfloat16 x) {
   return bits_as<float>(uint32_t{x.bits} << 16);
 }
@@ -37,17 +33,13 @@ inline uint32_t rounded_to_bfloat16(float x) {
   return std::isnan(x) ? bits | 0x400000 : bits + (0x7fff + (bits >> 16 & 1));
 }
 
-inline bfloat16 narrow(float x, To<bfloat16>) {
-  return {static_cast<uint16_t>(rounded_to_bfloat16(x) >> 16)};
-}
-
 #if defined(__ARM_FP16_FORMAT_IEEE)
 
 inline float widen(float16 x) {
   return static_cast<float>(bits_as<__fp16>(x.bits));
 }
 
-inline float16 narrow(float x, To<float16>) {
+inline float16 rounded_to_float16(float x) {
   return {bits_as<uint16_t>(static_cast<__fp16>(x))};
 }
 
@@ -103,7 +95,7 @@ inline float widen(float16 x) {
   return _cvtsh_ss(x.bits);
 }
 
-inline float16 narrow(float x, To<float16>) {
+inline float16 rounded_to_float16(float x) {
   // Not _cvtss_sh: in clang's headers it is a compound literal, which is not C++.
   const __m128i halves = _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT);
   return {static_cast<uint16_t>(_mm_cvtsi128_si32(halves))};
@@ -116,7 +108,7 @@ inline float16 narrow(float x, To<float16>) {
   return widen_by_bits(x);
 }
 
-[[gnu::noinline]] inline float16 narrow(float x, To<float16>) {
+[[gnu::noinline]] inline float16 rounded_to_float16(float x) {
   return narrow_by_bits(x);
 }
 
@@ -167,9 +159,14 @@ template <class C>
 C widen(C x) {
   return x;
 }
-template <class C, class T>
-T narrow(C x, To<T>) {
-  return static_cast<T>(x);
+template <class T>
+T narrow(auto x) {
+  if constexpr (std::is_same_v<T, bfloat16>)
+    return {static_cast<uint16_t>(rounded_to_bfloat16(x) >> 16)};
+  else if constexpr (std::is_same_v<T, float16>)
+    return rounded_to_float16(x);
+  else
+    return static_cast<T>(x);
 }
 
 } // namespace

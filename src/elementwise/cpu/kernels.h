@@ -30,23 +30,18 @@
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-// Writes the result of a functor, or its several results. These are inlined early: across a call, clang would not know
-// that the write is independent of the other steps of the loop.
-template <class T, class C>
-ELEMENTWISE_INLINE void set(Element<T>& to, C value) {
-  to.value = narrow(value, To<T>{});
-}
-template <class T, class C>
-ELEMENTWISE_INLINE void set(T& to, C value) {
-  to = value;
-}
+// Writes the result of a functor, or its several results, each to an Element or to a lane. These are inlined early:
+// across a call, clang would not know that the write is independent of the other steps of the loop.
 template <class C, class T>
 ELEMENTWISE_INLINE void store(const C& result, T& to) {
-  set(to, result);
+  if constexpr (std::is_class_v<T>)
+    to.value = narrow<decltype(to.value)>(result);
+  else
+    to = result;
 }
 template <class... C, class T, class... Rest>
 ELEMENTWISE_INLINE void store(const Results<C...>& results, T& to, Rest&... rest) {
-  set(to, results.first);
+  store(results.first, to);
   if constexpr (sizeof...(Rest) > 0) store(results.rest, rest...);
 }
 
@@ -85,7 +80,7 @@ void unload(const Lanes<compute_t<T>, n>& from, Element<T>* to) {
   if constexpr (std::is_same_v<T, float16>) {
     unload_float16(from, to);
   } else {
-    for (int k = 0; k < n; k++) set(to[k], from.lane[k]);
+    for (int k = 0; k < n; k++) store(from.lane[k], to[k]);
   }
 }
 
@@ -239,20 +234,13 @@ Computer computer(int32_t dtype) {
 
 // Derivatives of the second and third order are rarely called, and have the same bits everywhere. So the second order
 // is not compiled for AVX-512, which uses the code for AVX2, and the third order is compiled only once.
-template <class Kernel>
-constexpr ComputerOf computer_of() {
-  [[maybe_unused]] constexpr int order = derivatives::order<typename Kernel::Functor>;
-#if defined(ELEMENTWISE_NATIVE) // there is no other code
-#elif defined(__AVX512F__)
-  if constexpr (order > 1) return nullptr;
-#elif defined(__AVX2__)
-  if constexpr (order > 2) return nullptr;
+#if defined(__AVX512F__) && !defined(ELEMENTWISE_NATIVE) // where the build compiles no other code
+constexpr int kMostOrder = 1;
+#elif defined(__AVX2__) && !defined(ELEMENTWISE_NATIVE)
+constexpr int kMostOrder = 2;
+#else
+constexpr int kMostOrder = 3;
 #endif
-  if constexpr (parameters::is_of_rows<typename Kernel::Functor>)
-    return row_computer<Kernel>;
-  else
-    return computer<Kernel>;
-}
 
 #if defined(ELEMENTWISE_PART)
 constexpr size_t kPart = ELEMENTWISE_PART;
@@ -260,41 +248,40 @@ constexpr size_t kPart = ELEMENTWISE_PART;
 constexpr size_t kPart = 0;
 #endif
 
-// The computers of this part of the list; the others are null.
-template <class Kernels>
-struct OfPart;
-template <class... Kernel>
-struct OfPart<List<Kernel...>> {
-  template <bool is_of_part, class K>
-  static constexpr ComputerOf one() {
-    if constexpr (is_of_part) return computer_of<K>();
+// Null for a kernel that is not compiled here.
+template <class Kernel, size_t index>
+constexpr ComputerOf computer_of() {
+  if constexpr (index % kParts != kPart || derivatives::order<typename Kernel::Functor> > kMostOrder)
     return nullptr;
-  }
-  template <size_t... index>
-  static constexpr std::array<ComputerOf, sizeof...(Kernel)> all(std::index_sequence<index...>) {
-    return {one<index % kParts == kPart, Kernel>()...};
-  }
-  static constexpr auto computers = all(std::index_sequence_for<Kernel...>());
-};
+  else if constexpr (parameters::is_of_rows<typename Kernel::Functor>)
+    return row_computer<Kernel>;
+  else
+    return computer<Kernel>;
+}
+template <class... Kernel>
+constexpr auto computers_of(List<Kernel...>) {
+  return []<size_t... index>(std::index_sequence<index...>) {
+    return std::array<ComputerOf, sizeof...(Kernel)>{computer_of<Kernel, index>()...};
+  }(std::index_sequence_for<Kernel...>());
+}
 
 // A short name for the list of operators: above each error in a functor, the compiler prints the whole name.
 template <class Library>
 struct ShortName {
-  static constexpr const ComputerOf* computers =
-      OfPart<KernelsOf<WithDerivatives<typename Library::Operators>>>::computers.data();
+  static constexpr auto computers = computers_of(KernelsOf<WithDerivatives<typename Library::Operators>>{});
 };
 
 } // namespace
 } // namespace elementwise::cpu::ELEMENTWISE_ISA
 
-#define ELEMENTWISE_OPERATORS(library, List)                                                 \
-  namespace {                                                                                \
-  struct library##_operators {                                                               \
-    using Operators = List;                                                                  \
-  };                                                                                         \
-  }                                                                                          \
-  template <>                                                                                \
-  const elementwise::cpu::ComputerOf*                                                        \
-  elementwise::cpu::ELEMENTWISE_ISA::computers<elementwise::cpu::ELEMENTWISE_ISA::kPart>() { \
-    return elementwise::cpu::ELEMENTWISE_ISA::ShortName<library##_operators>::computers;     \
+#define ELEMENTWISE_OPERATORS(library, List)                                                    \
+  namespace {                                                                                   \
+  struct library##_operators {                                                                  \
+    using Operators = List;                                                                     \
+  };                                                                                            \
+  }                                                                                             \
+  template <>                                                                                   \
+  const elementwise::cpu::ComputerOf*                                                           \
+  elementwise::cpu::ELEMENTWISE_ISA::computers<elementwise::cpu::ELEMENTWISE_ISA::kPart>() {    \
+    return elementwise::cpu::ELEMENTWISE_ISA::ShortName<library##_operators>::computers.data(); \
   }

@@ -133,7 +133,7 @@ void stream(const void* packed, int64_t, int64_t n, void* memory) {
   const int64_t lines = reinterpret_cast<uintptr_t>(memory) % kLine == 0 ? bytes / kLine * kLine : 0;
   const auto* const from = static_cast<const char*>(packed);
   auto* const to = static_cast<char*>(memory);
-  for (int64_t k = 0; k < lines; k += kLine) write_past_cache<kLine>(from + k, to + k);
+  for (int64_t k = 0; k < lines; k += kLine) write_past_cache(from + k, to + k);
   if (lines < bytes) std::memcpy(to + lines, from + lines, bytes - lines);
 }
 

@@ -21,25 +21,11 @@
 #include <optional>
 #include <vector>
 
+#include "../contract.h"
 #include "../rows/task.h"
-#include "machine.h"
+#include "launch.h"
 
 namespace elementwise::cpu {
-
-// Memory that begins with a cache line. If it did not, half of the vectors would lie in two lines.
-class Lines {
- public:
-  Lines() = default;
-  // Aligned by hand: glibc's aligned allocation made calls of one long row slower by up to 30 %, through page faults.
-  explicit Lines(int64_t bytes) : memory_(new std::byte[bytes + kLine]) {}
-  std::byte* get() const { // null without memory
-    const auto begin = reinterpret_cast<uintptr_t>(memory_.get());
-    return memory_.get() + (kLine - begin % kLine) % kLine;
-  }
-
- private:
-  std::unique_ptr<std::byte[]> memory_;
-};
 
 // The memory for the sums over rows of a result.
 struct SumsOf {
@@ -400,14 +386,14 @@ class RowsRun {
   std::mutex mutex_;                 // guards scratch_ if several threads share a row
 };
 
-// Throws OutsideOfRow if the functor reads a place outside of its row. Nothing is written then, unless the place
-// depends on elements. Threads share out the rows, or each row if there are a few long ones. Sums over rows are
+// Raises an error if the functor reads a place outside of its row. Nothing is written then, unless the place depends on
+// elements. Threads share out the rows, or each row if there are a few long ones. Sums over rows are
 // computed in parts, whose number depends only on the shapes, and the parts are then added pairwise.
-void launch_rows(const rows::Task& task, const auto& parallel_for) {
+void launch_rows(const contract::Caller& op, const rows::Task& task, const auto& parallel_for) try {
   constexpr int64_t kGrain = 32 * 1024; // elements for which it pays to use another thread
   constexpr int64_t kLongRow = 128 * 1024, kFewRows = 8;
   const Computer computer = isa().computer(task.index)(task.dtype);
-  const RowReads reads = computer.reads(AnyRow(std::max<int64_t>(1, task.size), task.numbers));
+  const RowReads reads = computer.reads(UniformRow(std::max<int64_t>(1, task.size), task.numbers));
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, task.size));
   // A row that is written in place is not shared, because a function of elements may read an element of another thread.
   const bool is_shared = task.size >= kLongRow && task.count < kFewRows && task.is_apart;
@@ -448,6 +434,9 @@ void launch_rows(const rows::Task& task, const auto& parallel_for) {
         isa().row_mover->add[true](total(part + width), task.numel[k], 1, total(part));
     isa().summer(task.dtypes[k]).round(total(0), task.numel[k], 1, task.data[k]);
   }
+} catch (const OutsideOfRow& found) {
+  contract::fail(
+      op, "a place that is read lies outside of its row, which has ", task.size, " elements, got ", found.place);
 }
 
 } // namespace elementwise::cpu

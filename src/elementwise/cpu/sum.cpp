@@ -55,7 +55,7 @@ void add(const void* from, int64_t n, int64_t rows, double* sums, bool along, in
 template <class T>
 void round(const double* sums, int64_t n, int64_t step, void* to) {
   auto* x = static_cast<Element<T>*>(to);
-  for (int64_t i = 0; i < n; i++, x += step) x->value = narrow(static_cast<compute_t<T>>(sums[i]), To<T>{});
+  for (int64_t i = 0; i < n; i++, x += step) x->value = narrow<T>(static_cast<compute_t<T>>(sums[i]));
 }
 
 // ---- One row.
@@ -95,7 +95,7 @@ void narrow_row(const float* from, int64_t n, void* to) {
       _mm_storeu_si128(
           reinterpret_cast<__m128i*>(x + j), _mm256_cvtps_ph(_mm256_loadu_ps(from + j), _MM_FROUND_TO_NEAREST_INT));
 #endif
-  for (; j < n; j++) x[j].value = narrow(from[j], To<T>{});
+  for (; j < n; j++) x[j].value = narrow<T>(from[j]);
 }
 
 void widen_bools(const void* from, int64_t n, int32_t* to) {

@@ -27,21 +27,19 @@ struct __attribute__((packed)) Element {
   T value;
 };
 
-// Writes kBytes of whole cache lines past the cache (a non-temporal store), so that the lines need not be read first.
-// Both addresses are aligned.
-template <int64_t kBytes>
+// Writes a cache line past the cache (a non-temporal store), so that the line need not be read first. Both addresses
+// are aligned.
 [[gnu::always_inline]] inline void write_past_cache(const void* from, void* to) {
 #if defined(__AVX512F__)
-  for (int64_t k = 0; k < kBytes / 64; k++)
-    _mm512_stream_si512(static_cast<__m512i*>(to) + k, _mm512_load_si512(static_cast<const __m512i*>(from) + k));
+  _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_load_si512(from));
 #elif defined(__AVX__)
-  for (int64_t k = 0; k < kBytes / 32; k++)
+  for (int64_t k = 0; k < kLine / 32; k++)
     _mm256_stream_si256(static_cast<__m256i*>(to) + k, _mm256_load_si256(static_cast<const __m256i*>(from) + k));
 #elif defined(__SSE2__)
-  for (int64_t k = 0; k < kBytes / 16; k++)
+  for (int64_t k = 0; k < kLine / 16; k++)
     _mm_stream_si128(static_cast<__m128i*>(to) + k, _mm_load_si128(static_cast<const __m128i*>(from) + k));
 #else
-  std::memcpy(to, from, kBytes);
+  std::memcpy(to, from, kLine);
 #endif
 }
 

@@ -69,7 +69,7 @@ struct Share {
   }
 };
 
-// Thrown where a functor reads a place outside of its row.
+// Thrown where a functor reads a place outside of its row. launch_rows (rows.h) makes it the caller's error.
 struct OutsideOfRow {
   int64_t place;
 };
@@ -88,11 +88,11 @@ struct OneRow {
 
 // A row that has a length, but no memory for elements: each operand is the same number everywhere. The number is not 0,
 // because a functor may divide by it.
-struct AnyRow : OneRow {
-  AnyRow(int64_t size, const Number* numbers) : OneRow{size, 0, each, numbers, nullptr, nullptr} {
+struct UniformRow : OneRow {
+  UniformRow(int64_t size, const Number* numbers) : OneRow{size, 0, each, numbers, nullptr, nullptr} {
     for (void*& x : each) x = &number;
   }
-  AnyRow(const AnyRow&) = delete; // `each` points into it
+  UniformRow(const UniformRow&) = delete; // `each` points into it
   int64_t number = 0x0101010101010101;
   void* each[kMaxOperands];
 };

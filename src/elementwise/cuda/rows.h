@@ -409,7 +409,7 @@ class RowsLaunch {
 
   // Runs the functor to learn which rows it keeps.
   void ask() {
-    const auto checked = Loop::checked(cpu::AnyRow(task_.size, task_.numbers), 1);
+    const auto checked = Loop::checked(cpu::UniformRow(task_.size, task_.numbers), 1);
     keeps_in_result_ = checked.keeps_in_result;
     device_.kept_rows = checked.kept_rows;
     device_.of_kept = (task_.size * int64_t{sizeof(typename Loop::Kept)} + 31) / 32 * 32;

@@ -123,12 +123,7 @@ class Call {
       (layout.is_of_row(0) ? contract::check_apart : contract::check_apart_or_same)(caller_, operands_[0], x);
       is_apart &= x.data != operands_[0].data;
     }
-    const rows::Task task = layout.task(whole, is_apart);
-    try {
-      cpu::launch_rows(task, ParallelFor{caller_});
-    } catch (const cpu::OutsideOfRow& found) {
-      contract::fail_place(caller_, found.place, task.size);
-    }
+    cpu::launch_rows(caller_, layout.task(whole, is_apart), ParallelFor{caller_});
   }
 
  private:

@@ -17,7 +17,7 @@ namespace {
 template <class Storage>
 struct Converted : Storage {
   Converted() = default;
-  explicit Converted(float x) : Storage(narrow(x, To<Storage>{})) {}
+  explicit Converted(float x) : Storage(narrow<Storage>(x)) {}
   explicit operator float() const {
     return widen(static_cast<const Storage&>(*this));
   }

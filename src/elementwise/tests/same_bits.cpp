@@ -68,7 +68,7 @@ bool same(T x, T y) {
 }
 
 // How to fill and to compare elements of a type.
-struct Elements {
+struct Storage {
   int64_t bytes;
   void (*fill)(char* first, int64_t n, int64_t step);
   // The same for an operator over rows. Numbers near 1 can be summed; an int64 is a place in a row, or -100.
@@ -88,7 +88,7 @@ bool is_near_one(T x) {
 }
 
 template <class T>
-constexpr Elements kElements = {
+constexpr Storage kElements = {
     sizeof(T),
     [](char* first, int64_t n, int64_t step) {
       for (int64_t i = 0; i < n; i++) reinterpret_cast<T*>(first)[i * step] = random_number<T>();
@@ -145,7 +145,7 @@ struct On;
 template <class Kernel, class T, class... R, class... X>
 struct On<Kernel, T, List<R...>, List<X...>> {
   static constexpr int kResults = sizeof...(R), kOperands = kResults + sizeof...(X);
-  static constexpr Elements elements[] = {kElements<R>..., kElements<X>...};
+  static constexpr Storage elements[] = {kElements<R>..., kElements<X>...};
   static constexpr bool kInPlace = std::is_same_v<parameters::At<0, List<R...>>, parameters::At<0, List<X...>>>;
   const Signature& signature;
   size_t kernel;
@@ -356,7 +356,7 @@ struct OnRows {
   size_t kernel;
   int32_t dtype;
   int results, operands;
-  const Elements* elements;
+  const Storage* elements;
   const int32_t* dtypes;
   const bool *results_of_row, *inputs_of_row;
   bool are_sums, is_derived, may_be_in_place;
@@ -387,7 +387,7 @@ struct OnRows {
     std::vector<char> memory[kMaxOperands], other[kMaxOperands];
     void *data[kMaxOperands], *other_data[kMaxOperands];
     int64_t extents[kMaxOperands];
-    const Elements* of[kMaxOperands];
+    const Storage* of[kMaxOperands];
     for (int k = 0; k < operands; k++) {
       const bool is_float =
           has_16_bits(dtype) && dtypes[k] == dtype && !in_place && random_below(4) == 0; // like a float32 weight
@@ -437,8 +437,9 @@ struct OnRows {
     if (in_place) data[results] = data[0], other_data[results] = other_data[0];
     std::copy_n(data, operands, task.data);
     try {
-      elementwise::cpu::launch_rows(task, [](int64_t end, int64_t, const auto& body) { body(0, end); });
-    } catch (const elementwise::cpu::OutsideOfRow&) {
+      elementwise::cpu::launch_rows(
+          {signature, functional}, task, [](int64_t end, int64_t, const auto& body) { body(0, end); });
+    } catch (const std::runtime_error&) { // a place lies outside of its row
       return;
     }
     std::copy_n(other_data, operands, task.data);
@@ -477,7 +478,7 @@ struct OnRows {
 
 template <class T, class Kernel, class... R, class... X>
 void compare_rows(const Signature& signature, size_t place, Kernel, List<R...>, List<X...>) {
-  static constexpr Elements elements[] = {kElements<R>..., kElements<X>...};
+  static constexpr Storage elements[] = {kElements<R>..., kElements<X>...};
   static constexpr int32_t dtypes[] = {kOrdinal<R>..., kOrdinal<X>...};
   using Gradients = GradientsOf<Kernel>;
   OnRows{
