@@ -431,7 +431,10 @@ def _sanitize(session: nox.Session, *chosen: str) -> Path:
     folder = _set_up_kernels(session, "-Db_sanitize=thread", *options)
     session.run("meson", "test", "-C", folder, "--print-errorlogs", "threads")
 
-    folder = _build_and_test_kernels(session, "-Db_sanitize=address,undefined", *options)
+    # A null pointer and a place outside of an object are found by the address sanitizer, too: checking each access for
+    # them a second time takes a third of the time to compile.
+    once = "-Dcpp_args=-fno-sanitize=null,object-size"
+    folder = _build_and_test_kernels(session, "-Db_sanitize=address,undefined", once, *options)
     preload = [_output(session, "gcc", f"-print-file-name={name}") for name in ("libasan.so", "libubsan.so")]
     results = folder.parent / "results.xml"
     session.run(
