@@ -10,9 +10,11 @@ from dataclasses import field
 from typing import Any
 
 from ._source import EMPTY, Node, Project, Source, below, is_misread, statement
-from ._table import NAMES, ROWS, Row, known
+from ._table import ATEN, NAMES, ROWS, WORDS, Row, known
 
-CHANGES = re.compile(rb"\+\+|--|(?<![=!<>])=(?!=)")  # code that must not run twice
+CHANGES = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)")
+CALL = re.compile(r"(\w+)\s*(?:<[^<>()]*>)?\(")
+ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")  # what reads an element of a container
 OPERATION = re.compile(rb"[*&]|[^?]*\?")  # *x and a ? x : y, whose operators bind less than a dot
 OPTIONAL = ("<cu", "<hip/", "<nccl.h", "<omp.h")  # a machine may lack these headers
 Nodes = Sequence[Node]
@@ -95,10 +97,10 @@ class Findings:
         brief = [x if x in parts or (len(x) <= 40 and b"\n" not in x) else b"..." for x in texts]
         to = b"".join(brief).decode("utf-8", "replace")
         ranges = [x for x in parts if isinstance(x, tuple) and row.kind != "macro"]  # macros repeat blocks of code
-        repeated = any(ranges.count(x) > 1 and CHANGES.search(self.source.data[slice(*x)]) for x in ranges)
+        repeated = any(ranges.count(x) > 1 and must_run_once(self.source.data[slice(*x)]) for x in ranges)
         if row.how == "mechanical" and (repeated or is_misread(node)):
             row = dataclasses.replace(row, how="decision", source="")
-            why = "it would change a variable more than once" if repeated else "this could not be parsed"
+            why = "it would run code more than once" if repeated else "this could not be parsed"
             to += f": by hand, because {why}"
         elif row.how == "mechanical" and row.runs <= self.target:
             end = end or node.end_byte
@@ -139,6 +141,14 @@ class Findings:
             is_hip = row.to.startswith("<cu") and any(x.startswith("hip/") for _, x in self.source.includes)
             if not is_optional or not (is_hip or self.project.named["type", "cudaStream_t"]):
                 self.headers[row.to] = self.headers.get(row.to, False) or not in_branch
+
+
+def must_run_once(code: bytes) -> bool:
+    """Tell whether code changes a variable, or calls a function that may: not one of torch's, a cast or an element."""
+    text = code.decode("utf-8", "replace")
+    harmless = {*ELEMENT, *WORDS["Tensor"], *WORDS["function"], *(name for name in ATEN if not name.endswith("_"))}
+    calls = (name for name in CALL.findall(text) if not name.endswith("_cast"))
+    return CHANGES.search(text) is not None or not harmless.issuperset(calls)
 
 
 def before_dot(text: bytes | None, where: tuple[int, int]) -> list[Piece]:

@@ -11,7 +11,7 @@ import itertools
 import re
 
 from ._calls import Calls
-from ._findings import OPTIONAL, Finding
+from ._findings import OPTIONAL, Finding, must_run_once
 from ._names import Variable
 from ._source import EMPTY, HEADER, ROOTS, Node, above, innermost, is_member, named, part
 from ._table import NAMES, ROWS, WORDS
@@ -269,7 +269,8 @@ class Reader(Calls):
         in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # in an #if or #else
         words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
         # Each branch of an #if may declare other options, and other files may use those that are in no function.
-        may_go = is_local and alone and not in_branch and self.in_function(name)
+        is_alone = is_local and alone and not in_branch and self.in_function(name)
+        may_go = is_alone and not must_run_once(value.text or b"")
         names = [self.text(x) for x in (inner.named_children if is_binding else [name] * (name is not EMPTY))]
         types = [of] * len(names)
         if is_binding:

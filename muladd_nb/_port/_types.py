@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ._findings import ELEMENT
 from ._names import UNKNOWN, Names
 from ._source import ROOTS, Node, Source, above, below, part
 from ._table import ATEN, RARE, ROWS, WORDS
@@ -17,7 +18,6 @@ from ._table import ATEN, RARE, ROWS, WORDS
 PAIR = re.compile(r"(?:Dict)?\((?P<first>[^(),]+), (?P<second>[^(),.]*(?:\(.+\))?[^(),.]*)\)\??$")
 ITERATORS = ("begin", "end", "cbegin", "cend", "rbegin", "rend", "find")
 LITERALS = ("true", "false", "sizeof_expression")
-ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
 CHAINED = ("Tensor", "options", "library", "pybind")  # most of their methods return an object of the same type
 TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # a tuple with a Tensor among its own elements
 TORCHS = re.compile(r"Tensor|sizes|options|device|stream")
