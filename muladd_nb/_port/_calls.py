@@ -157,8 +157,9 @@ class Calls(Types):
 
     def is_of_tensor(self, of: str, word: Word, function: Node) -> bool:
         """Tell whether a method is a tensor's, from the type of the object or, if that is unknown, from its name."""
-        if of:
-            return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
+        is_arrow = function.children[1].type != "."
+        if of and not (of == "(Tensor, ...)" and is_arrow):  # a pointer of the extension's own
+            return of == "Tensor" or (of == "Tensor?" and is_arrow)
         name, named = word.text, self.project.named
         is_mine = named["template method", name] or (not word.template and named["method", name])
         return self.is_torchs(name) and not is_mine

@@ -53,7 +53,9 @@ class Reader(Calls):
     on_primitive_type = on_identifier  # such as int64_t, which has a header although the grammar knows it
 
     def on_field_identifier(self, node: Node) -> None:
-        if self.project.named["field", name := self.text(node)]:
+        if node.prev_sibling is not None and node.prev_sibling.type in (".*", "->*"):  # x.*c, with a variable c
+            self.read_name(node)
+        elif self.project.named["field", name := self.text(node)]:
             self.follow(node, name, self.broken.get(f".{name}", ""))
 
     def on_preproc_include(self, node: Node) -> None:

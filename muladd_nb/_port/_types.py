@@ -48,6 +48,8 @@ class Types(Names):
                 if name in ("first", "second") and (pair := PAIR.match(of)):
                     return pair[name]
                 fields = self.project.named["field", name]
+                if of == "(Tensor, ...)" and any(map(self.returns_parameter, fields)):  # the T x of Box<Tensor>
+                    return "Tensor"
                 return self.agreed(fields) if fields or self.uses_torch else "other"
             case "call_expression":
                 return self.type_of_call(part(node, "function"), part(node, "arguments").named_children)
@@ -84,8 +86,9 @@ class Types(Names):
             return self.type_of_type(function) if name in WORDS["template"] else cast
         if is_method:
             of = self.type_of(part(function, "argument"))
-            if of in ("", "other", "int", "float", "bool") and declarations:  # m.at(i) of a map is not their own at()
-                return self.agreed(declarations)
+            own = declarations or self.project.named["field", name]  # a method, or a std::function
+            if of in ("", "other", "int", "float", "bool") and own:  # m.at(i) of a map is not their own at()
+                return self.agreed(own).removesuffix("()")
             of = "Tensor" if not of and name in RARE else of
             of = of.removesuffix("?") if function.children[1].type == "->" else of
             if of == "(Tensor, ...)" and any(map(self.returns_parameter, declarations)):  # T get(), of Box<Tensor>
