@@ -426,6 +426,8 @@ def test_it_names(code, what, how, tmp_path, capsys):
         'void f() { torch::stable::Device("cpu").type(); }',
         "enum DeviceType { A };\nvoid f(std::ostream& s, DeviceType t) { s << t; }",
         "auto f(std::complex<float> x) { return std::conj(x); }",
+        "using namespace at;\nnamespace mine { enum A { kFloat, B = 2 }; A f() { return kFloat; } }",
+        "namespace mine { namespace at { int empty(int x); }\nint f() { return at::empty(1); } }",
         "void f(std::pair<torch::stable::Tensor, std::vector<int>> x) { auto [a, b] = x; g(b[0]); }",
     ],
 )

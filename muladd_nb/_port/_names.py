@@ -124,8 +124,11 @@ class Names(Findings):
         if len(names) == 1 and self.variable(names[0]) is not UNKNOWN:
             return ()
         # Another namespace, or a function, may have the alias, and this namespace a type of the same name.
-        own = ((*self.here[: i + 1], names[0]) in self.project.declared[self.source] for i in range(len(self.here)))
-        for _ in range(0 if names[0] in ROOTS or any(own) else 2):  # `using T::A;` may use `namespace T = torch;`
+        around, declared = [self.here[: i + 1] for i in range(len(self.here))], self.project.declared[self.source]
+        own = any((*path, names[0]) in declared for path in around)
+        if len(names) > 1 and (own or any((*path, *names) in declared for path in around)):  # mine::at::empty
+            return ()
+        for _ in range(0 if names[0] in ROOTS or own else 2):  # `using T::A;` may use `namespace T = torch;`
             names = self.aliases.get(names[0], names[:1]) + names[1:]
         if any(names[:i] in self.mine for i in range(2, len(names) + 1)):
             return ()

@@ -58,6 +58,9 @@ class Reader(Calls):
         elif self.project.named["field", name := self.text(node)]:
             self.follow(node, name, self.broken.get(f".{name}", ""))
 
+    def on_enumerator(self, node: Node) -> None:
+        self.walk(*(child for child in node.children if child != part(node, "name")))
+
     def on_preproc_include(self, node: Node) -> None:
         pass  # it is read at the end
 

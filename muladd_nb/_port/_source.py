@@ -62,6 +62,7 @@ class Source:
         self.declared: set[Path] = set()  # full names
         # Functions, methods, fields, variables and type aliases.
         self.names = [("variable", self.text(node), node) for node in found["enumerator"]]
+        self.declared |= {(*self.around(node), word) for _, word, node in self.names}
         self.names += [("namespace", word, node) for node in found["namespace"] for word in self.path_of(node)]
         self._read_declarations(found)
         # In the body of a macro, a##b and #x are parsed as names.
