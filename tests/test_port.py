@@ -311,6 +311,7 @@ def found(tmp_path, capsys, *options, **files):
         ),
         ("template <class T> struct A { T b; };\nvoid f(A<at::Tensor> a) { a.b.cumsum(0); }", "x.cumsum()", "none"),
         ("void f(int x) {\nat::Scalar c;\n(x.*c)(0); }", "c", "follows"),
+        ("#if A\n#elif defined(TORCH_CHECK) #endif", "defined(TORCH_CHECK)", "decision"),
         ("void f(at::Tensor x, at::Tensor y) { x[y]; }", "x[i]", "decision"),
         ("void f(at::Tensor x, at::Tensor y) { g(x.type() == y.type()); }", "x.type()", "decision"),
         ("void f(at::Tensor x) { auto t = x.type(); }", "x.type()", "decision"),
@@ -428,6 +429,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "auto f(std::complex<float> x) { return std::conj(x); }",
         "using namespace at;\nnamespace mine { enum A { kFloat, B = 2 }; A f() { return kFloat; } }",
         "namespace mine { namespace at { int empty(int x); }\nint f() { return at::empty(1); } }",
+        "#ifndef TORCH_CHECK\n#define TORCH_CHECK(x) f(x)\n#endif",
         "void f(std::pair<torch::stable::Tensor, std::vector<int>> x) { auto [a, b] = x; g(b[0]); }",
     ],
 )

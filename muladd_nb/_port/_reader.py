@@ -72,9 +72,11 @@ class Reader(Calls):
             if node.field_name_for_child(i) not in ("condition", "name"):
                 self.walk(child)
                 continue
-            for name in (x for x in re.findall(r"\w+", self.text(child)) if ("condition", x) in ROWS):
-                self.tell(child, self.text(child), ("condition", name))
-                self.need(name, child)
+            for name in re.findall(r"\w+", self.text(child)):
+                is_torchs = ("macro", name) in ROWS and name not in NAMES and name not in self.project.macros
+                if is_torchs or ("condition", name) in ROWS:
+                    self.tell(child, self.text(child), ("condition", "*" if is_torchs else name))
+                    self.need(name, child)
 
     on_preproc_ifdef = on_preproc_elif = on_preproc_if
 
