@@ -611,6 +611,10 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "g = [&] { torch::stable::copy_(y, x); };",
         ),
         (
+            "for (auto& z : {x, y}) z.copy_(x);",
+            "for (auto& z : {x, y}) [&](torch::stable::Tensor self_) { return torch::stable::copy_(self_, x); }(z);",
+        ),
+        (
             "struct A { at::Tensor z; void f() const { z.copy_(z); } };",
             "struct A { torch::stable::Tensor z; void f() const { [&](torch::stable::Tensor self_) { "
             "return torch::stable::copy_(self_, z); }(z); } };",

@@ -295,7 +295,8 @@ class Reader(Calls):
         elif of == "" and value is EMPTY and node.type not in UNTYPED and not is_function:
             types = ["other"] * len(names)
         constant = node.type == "field_declaration" or "const" in words  # a method may be const
-        constant |= left.type == "reference_declarator" and declared == ""  # auto& may be const, too
+        is_auto = declared == "" or part(node, "type").type == "placeholder_type_specifier"
+        constant |= left.type == "reference_declarator" and is_auto  # auto& may be const, too
         for word, of in zip(names, types, strict=False):
             origin = scope[word].origin if in_branch and word in scope else ""
             scope[word] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
