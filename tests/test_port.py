@@ -341,6 +341,8 @@ def found(tmp_path, capsys, *options, **files):
             "x + y",
             "none",
         ),
+        ("void f(std::tuple<int, std::vector<at::Tensor>, int> x) { std::get<1>(x)[0] + 1; }", "x + y", "none"),
+        ("void f(std::map<A, std::tuple<int, at::Tensor>> x) { std::get<1>(x[a]) + 1; }", "x + y", "none"),
         ("auto g() -> at::Tensor;\nvoid f() { auto y = g(); y + 1; }", "x + y", "none"),
         ("void f(at::Tensor x) { auto g = [&] { auto y = x.t(); return y; }; auto z = g(); z + 1; }", "x + y", "none"),
         ("void f(at::Tensor x) { auto g = [y = x.t()] { y + 1; }; }", "x + y", "none"),
@@ -431,6 +433,8 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "namespace mine { namespace at { int empty(int x); }\nint f() { return at::empty(1); } }",
         "#ifndef TORCH_CHECK\n#define TORCH_CHECK(x) f(x)\n#endif",
         "void f(std::pair<torch::stable::Tensor, std::vector<int>> x) { auto [a, b] = x; g(b[0]); }",
+        "void f(std::pair<torch::stable::Tensor, B> x) { std::get<1>(x).contiguous(); }",
+        "void f(std::tuple<int, torch::stable::Tensor, B> x) { auto [a, b, c] = x; std::get<2>(x).t(); c.t(); }",
     ],
 )
 def test_it_is_not_fooled(code, tmp_path, capsys):

@@ -15,7 +15,7 @@ from ._findings import OPTIONAL, Finding, must_run_once
 from ._names import Variable
 from ._source import EMPTY, HEADER, ROOTS, Node, above, innermost, is_member, named, part
 from ._table import NAMES, ROWS, WORDS
-from ._types import PAIR, TUPLE
+from ._types import TUPLE, elements
 
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
 UNTYPED = ("parameter_declaration", "for_range_loop")  # their variables may be of torch's types
@@ -281,8 +281,8 @@ class Reader(Calls):
         names = [self.text(x) for x in (inner.named_children if is_binding else [name] * (name is not EMPTY))]
         types = [of] * len(names)
         if is_binding:
-            pair, same = PAIR.match(of), "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
-            types = [*pair.groups()] if pair and len(names) == 2 else [same] * len(names)
+            same = "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
+            types = inside if len(inside := elements(of)) == len(names) else [same] * len(names)
         elif is_function and not is_local:
             names = []
         elif is_head:  # not in a function, where Tensor x(y); is parsed as a function, too

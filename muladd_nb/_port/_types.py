@@ -14,13 +14,20 @@ from ._names import UNKNOWN, Names
 from ._source import ROOTS, Node, Source, above, below, part
 from ._table import ATEN, RARE, ROWS, WORDS
 
-# A pair, or the elements of a map, such as (other, Tensor[]); not three types, and not (Tensor, ...).
-PAIR = re.compile(r"(?:Dict)?\((?P<first>[^(),]+), (?P<second>[^(),.]*(?:\(.+\))?[^(),.]*)\)\??$")
+# The types in a tuple, a pair or a map, such as (other, Tensor[]) or Dict(str, (int, Tensor)), and each one of them.
+TYPES = re.compile(r"(?:Dict)?\((.*[^(])\)\??")
+EACH = re.compile(r"(?:\((?:[^()]|\([^()]*\))*\)|[^(),])+")
 ITERATORS = ("begin", "end", "cbegin", "cend", "rbegin", "rend", "find")
 LITERALS = ("true", "false", "sizeof_expression")
 CHAINED = ("Tensor", "options", "library", "pybind")  # most of their methods return an object of the same type
 TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # a tuple with a Tensor among its own elements
 TORCHS = re.compile(r"Tensor|sizes|options|device|stream")
+
+
+def elements(of: str) -> list[str]:
+    """Return the types in a tuple, a pair or a map, or [] if they are unknown, as in (Tensor, ...)."""
+    found = TYPES.fullmatch(of)
+    return [x.strip() for x in EACH.findall(found[1])] if found and of != "(Tensor, ...)" else []
 
 
 class Types(Names):
@@ -45,8 +52,8 @@ class Types(Names):
                 return "Tensor" if is_tensor else "other"
             case "field_expression":
                 of, name = self.type_of(part(node, "argument")), self.text(part(node, "field"))
-                if name in ("first", "second") and (pair := PAIR.match(of)):
-                    return pair[name]
+                if name in ("first", "second") and len(pair := elements(of)) == 2:
+                    return pair[name == "second"]
                 fields = self.project.named["field", name]
                 if of == "(Tensor, ...)" and any(map(self.returns_parameter, fields)):  # the T x of Box<Tensor>
                     return "Tensor"
@@ -102,7 +109,9 @@ class Types(Names):
         if full[0] == "std":
             first, makes_tuple = next(iter(inner), ""), name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner
             cast = self.type_of_type(template[0]) if template else ""
-            known = {"move": first, "forward": first, "declval": cast, "get": "Tensor" if TUPLE.match(first) else ""}
+            inside, which = {str(n): of for n, of in enumerate(elements(first))}, "".join(map(self.text, template))
+            got = inside.get(which, "Tensor" if TUPLE.match(first) else "")
+            known = {"move": first, "forward": first, "declval": cast, "get": got}
             made = f"({', '.join(x or 'other' for x in inner)})" if makes_tuple else ""
             return known.get(name, made or ("other" if {*inner} <= {"other"} else ""))
         if full[0] in ROOTS:
@@ -122,8 +131,8 @@ class Types(Names):
 
     def part_of(self, of: str, name: str, default: str) -> str:
         """Return the type that a method or an operator of a type returns."""
-        if name in ("[]", "at") and (pair := PAIR.match(of)):
-            return pair["second"]
+        if name in ("[]", "at") and len(pair := elements(of)) == 2:
+            return pair[1]
         if name in ELEMENT and of.endswith(("[]", "?")):
             return of.removesuffix("?") if of.endswith("?") else of.removesuffix("[]")
         return WORDS[of].get(name, default)
@@ -151,9 +160,11 @@ class Types(Names):
         if form in ("Tensor[]", "Tensor?") and "Tensor" in (first := next(iter(inner), "")):  # an array of arrays
             return form.replace("Tensor", first)
         inner = inner[: 99 if form in ("({})", "(Tensor, ...)") else 2 if "Dict" in form else 1]
-        if "Tensor" in inner or (inner and "{}" in form and not {"", "other"} & set(inner)):
+        has_tensors = any("Tensor" in x for x in inner)
+        is_known = has_tensors or (inner and not {"", "other"} & set(inner))
+        if "Tensor" in inner or (is_known and "{}" in form):
             return form.format(", ".join(x or "other" for x in inner))
-        return "" if any("Tensor" in x for x in inner) else "other"
+        return "" if has_tensors else "other"
 
     def stands_for(self, kind: str, name: str, files: Sequence[Source] = ()) -> str:
         """Return the type that an alias stands for, or the type of the expression that a macro stands for."""
