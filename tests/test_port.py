@@ -297,7 +297,7 @@ def found(tmp_path, capsys, *options, **files):
         ("using namespace torch;\nvoid f() { manual_seed(1); }", "torch::manual_seed", "none"),
         ("int f(int a, int b) { return at::ceil_div<int>(a, b); }", "at::ceil_div", "none"),
         ("int f(int a, int b) { return at::ceil_div(a, --b); }", "at::ceil_div", "decision"),
-        ("void f(int i, at::Tensor* x) { x[i++].accessor<int, 1>(); }", "x.accessor()", "decision"),
+        ("void f(int i, at::Tensor* x) { x[i++].nbytes(); }", "x.nbytes()", "decision"),
         ("at::Tensor g();\nvoid f() { h(g().nbytes()); }", "x.nbytes()", "decision"),
         ("int f(int a) { return at::ceil_div(a, next()); }", "at::ceil_div", "decision"),
         ("int f(int a, P* x) { return at::ceil_div(a, std::get<0>(*x).size(0)); }", "at::ceil_div", "mechanical"),
@@ -594,9 +594,11 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
         ('if (a) AT_ERROR("b"); else f();', 'if (a) { STD_TORCH_CHECK(false, "b"); } else f();'),
         (
             "x.accessor<const int, 1>();",
-            "torch::headeronly::HeaderOnlyTensorAccessor<const int, 1>("
-            "x.const_data_ptr<int>(), x.sizes().data(), x.strides().data());",
+            '[](const torch::stable::Tensor& self_) { STD_TORCH_CHECK(self_.dim() == 1, "expected 1 dims, got ", '
+            "self_.dim()); return torch::headeronly::HeaderOnlyTensorAccessor<const int, 1>("
+            "self_.const_data_ptr<int>(), self_.sizes().data(), self_.strides().data()); }(x);",
         ),
+        ("x.t(); (&x)->t();", "torch::stable::transpose(x, 0, -1); torch::stable::transpose(*(&x), 0, -1);"),
         ("const int* p(x.data_ptr<int>());", "const int* p(x.mutable_data_ptr<int>());"),
         (
             "auto f = [](cudaStream_t s = at::cuda::getCurrentCUDAStream(1)) {};",
