@@ -1170,6 +1170,23 @@ def test_setup_and_the_calls_of_the_module(tmp_path, capsys):
     assert port(tmp_path, setup_DOT_py=after) == 0
 
 
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("import torch.utils.cpp_extension as c\nc.load('a', [])", "c.load"),
+        ("import torch.utils.cpp_extension\ntorch.utils.cpp_extension.load('a')", "torch.utils.cpp_extension.load"),
+        ("from torch.utils.cpp_extension import load, load_inline as f\nload('a'); f('b')", "load f"),
+        ("from torch.utils import cpp_extension as c\nc.load('a')", "c.load"),
+        ("from json import load\nload(f)", ""),
+        ("CppExtension('a', [], py_limited_api=False); setup()", "an extension for one CPython"),
+    ],
+)
+def test_what_python_builds_is_named_whatever_its_name_is_here(code, what, tmp_path, capsys):
+    findings, _ = found(tmp_path, capsys, a_DOT_cpp="", setup_DOT_py=code)
+    names = {x[1] for x in findings if not x[1].startswith("no -D")}
+    assert names == ({what} if "an " in what else {*what.split()})
+
+
 @pytest.mark.parametrize("method", ["iterdir", "read_bytes"])
 def test_what_cannot_be_read_is_named(method, tmp_path, monkeypatch, capsys):
     def refused(path):

@@ -11,6 +11,7 @@ from ._findings import Finding
 from ._table import ROWS
 
 EXTENSION = re.compile(r"(.*\.)?(Cpp|CUDA|Sycl)Extension")
+LOAD = re.compile(r"(.*\bcpp_extension\.)load(_inline)?|load_inline")
 
 
 def read(paths: Iterable[Path], target: str) -> tuple[list[Finding], bool]:
@@ -30,6 +31,12 @@ def read(paths: Iterable[Path], target: str) -> tuple[list[Finding], bool]:
             continue
         calls = [(node, ast.unparse(node.func)) for node in nodes if isinstance(node, ast.Call)]
         every += [(path, call.lineno, name) for call, name in calls]
+        imports = [(node, x) for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for x in node.names]
+        full = {x.asname or x.name: f"{getattr(node, 'module', '')}.{x.name}" for node, x in imports}
+        for call, name in calls:
+            head, dot, rest = name.partition(".")
+            if LOAD.fullmatch(full.get(head, head) + dot + rest):
+                tell(path, call.lineno, "python", "load", name)
         names = [node for node in nodes if isinstance(node, (ast.Name, ast.Attribute))]
         built = [node.lineno for node in names if EXTENSION.fullmatch(ast.unparse(node))]
         setups = [call.lineno for call, name in calls if name in ("setup", "setuptools.setup")]
@@ -39,7 +46,7 @@ def read(paths: Iterable[Path], target: str) -> tuple[list[Finding], bool]:
                 values = [*call.args[:1], *(x.value for x in call.keywords if x.arg == "name")]
                 modules |= {name for x in values for name in re.findall(r"(\w+)['\"]$", ast.unparse(x))}
         if built and setups:
-            if "py_limited_api" not in text:
+            if "py_limited_api" not in text.replace("py_limited_api=False", ""):
                 tell(path, built[-1], "python", "extension", "an extension for one CPython")
             elif "bdist_wheel" not in text:
                 tell(path, setups[0], "python", "wheel", "a wheel for one CPython")
@@ -48,8 +55,6 @@ def read(paths: Iterable[Path], target: str) -> tuple[list[Finding], bool]:
                 tell(path, built[-1], "flag", flag, f"no -D{flag}")
     for path, line, name in every:
         module, _, function = name.rpartition(".")
-        if re.search(r"\bcpp_extension\.load(_inline)?$|^load_inline$", name):
-            tell(path, line, "python", "load", name)
-        elif module.rpartition(".")[2] in modules and not name.startswith("torch."):
+        if module.rpartition(".")[2] in modules and not name.startswith("torch."):
             tell(path, line, "python", "call", name, function)
     return found, limited
