@@ -605,7 +605,7 @@ def test_what_was_understood_of_an_operator_over_rows_is_said(folder, capsys):
         ("f(Tensor x, float dim) -> Tensor", "dim of an operator over rows must be int, got float"),
         ("f(Tensor x, int keepdim) -> Tensor", "keepdim of an operator over rows must be bool, got int"),
         ("f(Tensor row) -> Tensor", "a functor over rows uses the name row itself"),
-        ("f(Tensor x, int[] dim) -> Tensor", "dim is a list"),
+        ("f(Tensor x, int[] dim) -> Tensor", "got int[]; for the last dimensions, write SymInt[] normalized_shape"),
         ("f(Tensor x, int[] shape) -> Tensor", "shape is a list"),
         ("f(Tensor x, int normalized_shape) -> Tensor", "normalized_shape of an operator over rows must be SymInt[]"),
         ("f(Tensor x, int[] normalized_shape, int dim) -> Tensor", "normalized_shape must have no default, and"),

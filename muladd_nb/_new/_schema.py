@@ -233,6 +233,9 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
             check_identifier("argument", x.name, underscores=True)
         elif rows and (x.name, x.type) == ("normalized_shape", "int[]"):
             arguments[place] = dataclasses.replace(x, type="SymInt[]")  # so compiled programs may change the sizes
+        elif rows and x.type != _REDUCES.get(x.name, x.type):
+            must = f"{x.name} of an operator over rows must be {_REDUCES[x.name]}, got {x.type}"
+            raise refuse(must + "; for the last dimensions, write SymInt[] normalized_shape" * (x.name == "dim"))
         else:
             _check_argument(x, refuse, writes_out=writes_out, updates=bool(written) and not writes_out)
     if not any(x.type in ("Tensor", "Tensor[]") for x in arguments):
@@ -256,8 +259,6 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
         most = f"{MAX_TENSORS} tensors, of them {MAX_OPTIONAL} optional ones, and {MAX_ARGUMENTS} arguments in all"
         raise refuse(f"there may be {most}")
     for x in schema.arguments if rows else ():
-        if x.type != _REDUCES.get(x.name, x.type):
-            raise refuse(f"{x.name} of an operator over rows must be {_REDUCES[x.name]}, got {x.type}")
         if x.type == "SymInt[]" and (x.default is not REQUIRED or "dim" in schema.reduces):
             raise refuse(f"{x.name} must have no default, and the schema no dim")
         if x.name in ("Row", "row"):
