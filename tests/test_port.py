@@ -302,7 +302,6 @@ def found(tmp_path, capsys, *options, **files):
         ("at::Tensor g();\nvoid f() { h(g().nbytes()); }", "x.nbytes()", "decision"),
         ("int f(int a) { return at::ceil_div(a, next()); }", "at::ceil_div", "decision"),
         ("int f(int a, P* x) { return at::ceil_div(a, std::get<0>(*x).size(0)); }", "at::ceil_div", "mechanical"),
-        ("void f(bool a) { TORCH_INTERNAL_ASSERT_DEBUG_ONLY(a, 1); }", "TORCH_INTERNAL_ASSERT_DEBUG_ONLY", "decision"),
         ("struct A { std::function<at::Tensor(int)> g; };\nvoid f(A a) { a.g(1).cumsum(0); }", "x.cumsum()", "none"),
         (
             "template <class T> struct A { T* operator->(); };\nvoid f(A<at::Tensor> a) { a->cumsum(0); }",

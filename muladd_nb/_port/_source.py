@@ -56,7 +56,7 @@ class Source:
         outside = [x for x in found["using"] if not is_member(x)]
         using = [(self.path_of(x.named_children[-1]), x.children[1].type == "namespace") for x in outside]
         self.usings = {path for path, is_namespace in using if is_namespace}
-        # Which name a word stands for, because of `using a::word;` or `namespace word = a;`.
+        # These tell which name a word stands for: `using a::word;` and `namespace word = a;` do so.
         self.aliases = {path[-1]: path for path, is_namespace in using if not is_namespace}
         self.aliases |= {self.text(part(x, "name")): self.path_of(x.named_children[-1]) for x in found["alias"]}
         self.declared: set[Path] = set()  # full names

@@ -28,7 +28,7 @@ struct ElementOf<Of<P>> : ElementOf<P> {};
 template <class P>
 constexpr bool is_of_c = std::is_same_v<typename ElementOf<P>::type, AnyC>;
 
-// Whether a type is an Of<...>: is_a<P, Optional>.
+// Tells whether a type is made from a template: is_a<P, Optional>.
 template <class P, template <class> class Of>
 constexpr bool is_a = false;
 template <class P, template <class> class Of>

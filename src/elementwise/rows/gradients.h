@@ -49,7 +49,7 @@ struct Factors {
   B sum_of_zeros;
 };
 
-// What a gradient of a row is computed from.
+// Holds the values from which the gradient of a row is computed.
 struct Given {
   const Source source;
   const cpu::OneRow& row;
