@@ -1,9 +1,9 @@
 """ExecuTorch: run models with these operators on devices that have neither Python nor torch.
 
 Export a model with :func:`muladd_nb.mymuladd` and :func:`muladd_nb.mymul` as usual: ``torch.export.export``,
-``executorch.exir.to_edge``, ``to_executorch``. This maps the operators to their out variants, and the ExecuTorch
-runtime needs kernels for these. :func:`load` registers them with the runtime of this process. A C++ program links the
-library at :func:`library_path`, which registers the kernels when it is opened.
+``executorch.exir.to_edge``, ``to_executorch``. The last step maps the operators to their out variants, and the
+ExecuTorch runtime needs kernels for these. :func:`load` registers them with the runtime of this process. A C++ program
+links the library at :func:`library_path`, which registers the kernels when it is opened.
 
 You compile the kernels against the installed ExecuTorch, because its C++ interface has no versions:
 ``pip install . -Csetup-args=-Dexecutorch=enabled --no-build-isolation``.
