@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import re
 import runpy
 import shutil
@@ -54,6 +53,12 @@ def port(tmp_path, *options, **files):
         path = tmp_path / name.replace("_DOT_", ".")
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return main(["port", *options, str(tmp_path)])
+
+
+def written(tmp_path, *options, **files):
+    """Write files, make the mechanical changes, and return the text of the first file."""
+    port(tmp_path, "--write", "--force", *options, **files)
+    return (tmp_path / next(iter(files)).replace("_DOT_", ".")).read_text()
 
 
 def found(tmp_path, capsys, *options, **files):
@@ -651,8 +656,8 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
 )
 def test_it_writes(before, after, tmp_path, capsys):
     head = "TORCH_LIBRARY_IMPL(a, CPU, m) { at::Tensor y; std::optional<at::Tensor> o; const at::Tensor x = y;\n"
-    port(tmp_path, "--write", "--force", a_DOT_cu=f"{head}{before}\n}}\n", b_DOT_h="struct P { int* data_ptr(); };\n")
-    assert (tmp_path / "a.cu").read_text().endswith(f"\n{after}\n}}\n")
+    text = written(tmp_path, a_DOT_cu=f"{head}{before}\n}}\n", b_DOT_h="struct P { int* data_ptr(); };\n")
+    assert text.endswith(f"\n{after}\n}}\n")
 
 
 @pytest.mark.parametrize(
@@ -683,9 +688,8 @@ def test_it_writes(before, after, tmp_path, capsys):
 )
 def test_names_and_options_that_are_used_later_stay_declared(before, after, tmp_path):
     head = "namespace at { namespace mine { struct A {}; } }\nextern torch::stable::Tensor z;\n"
-    port(tmp_path, "--write", "--force", a_DOT_cpp=f"{head}{before}\n")
-    written = (tmp_path / "a.cpp").read_text().partition("Tensor z;\n")[2]
-    assert after in written, written
+    text = written(tmp_path, a_DOT_cpp=f"{head}{before}\n").partition("Tensor z;\n")[2]
+    assert after in text, text
 
 
 @pytest.mark.parametrize(
@@ -706,8 +710,7 @@ def test_names_and_options_that_are_used_later_stay_declared(before, after, tmp_
 )
 def test_options_are_not_written_out_where_their_variables_may_have_another_value(code, tmp_path):
     head = "void f(torch::stable::Tensor z) {\nauto o = z.options();\n"
-    port(tmp_path, "--write", "--force", a_DOT_cpp=f"{head}{code}\n}}\n")
-    assert "at::empty" in (tmp_path / "a.cpp").read_text()
+    assert "at::empty" in written(tmp_path, a_DOT_cpp=f"{head}{code}\n}}\n")
 
 
 def test_what_is_included_or_defined_in_a_namespace_of_torchs_is_read_as_in_it(tmp_path, capsys):
@@ -747,20 +750,17 @@ def test_an_error_may_be_at_the_end_of_a_declaration(tmp_path, capsys):
     ],
 )
 def test_a_name_gets_the_header_of_its_family(code, header, tmp_path):
-    port(tmp_path, "--write", "--force", a_DOT_cpp=f"#include <ATen/ATen.h>\n{code}\n")
-    assert f"#include <{header}>" in (tmp_path / "a.cpp").read_text()
+    assert f"#include <{header}>" in written(tmp_path, a_DOT_cpp=f"#include <ATen/ATen.h>\n{code}\n")
 
 
 def test_code_of_c_or_cuda_alone_stays_as_it_is(tmp_path):
     code = "__device__ float f(float x) { float from = to(x); atomicAdd(&from, x); return from; }\n"
-    port(tmp_path, "--write", "--force", a_DOT_cu=code)
-    assert (tmp_path / "a.cu").read_text() == code
+    assert written(tmp_path, a_DOT_cu=code) == code
 
 
 def test_a_name_that_the_extension_declares_too_gets_no_header(tmp_path):
     code = "typedef int cudaStream_t;\nvoid f() { auto s = at::cuda::getCurrentCUDAStream(); }\n"
-    port(tmp_path, "--write", "--force", a_DOT_cpp=f"#include <ATen/ATen.h>\n{code}")
-    assert "cuda_runtime.h" not in (tmp_path / "a.cpp").read_text()
+    assert "cuda_runtime.h" not in written(tmp_path, a_DOT_cpp=f"#include <ATen/ATen.h>\n{code}")
 
 
 def test_all_of_a_class_follows_from_its_base_class_and_a_function_from_its_parameters(tmp_path, capsys):
@@ -819,8 +819,7 @@ def test_a_field_of_a_class_that_is_not_included_says_nothing_of_a_name(tmp_path
 
 def test_a_name_that_the_c_library_has_too_stays_and_gets_its_header_at_once(tmp_path):
     code = "float f(float x, at::Tensor y) { y.cumsum(0); return floor(x); }\n"
-    port(tmp_path, "--write", "--force", a_DOT_cpp="using namespace at;\n" + code)
-    after = (tmp_path / "a.cpp").read_text()
+    after = written(tmp_path, a_DOT_cpp="using namespace at;\n" + code)
     assert " floor(x)" in after
     port(tmp_path, "--write", "--force")
     assert (tmp_path / "a.cpp").read_text() == after
@@ -843,11 +842,10 @@ def test_a_header_that_is_used_under_a_condition_is_included_if_the_machine_has_
     port(tmp_path, "--write", "--force", a_DOT_cpp="#include <ATen/ATen.h>\n#ifdef A\ncudaStream_t s;\n#endif\n")
     include = "#if __has_include(<cuda_runtime.h>)\n#include <cuda_runtime.h>\n#endif\n"
     assert include in (tmp_path / "a.cpp").read_text()
-    port(tmp_path, "--write", "--force", b_DOT_cpp="#include <hip/hip_runtime.h>\n#include <ATen/ATen.h>\ndim3 d;\n")
-    assert (tmp_path / "b.cpp").read_text() == "#include <hip/hip_runtime.h>\ndim3 d;\n"
+    text = written(tmp_path, b_DOT_cpp="#include <hip/hip_runtime.h>\n#include <ATen/ATen.h>\ndim3 d;\n")
+    assert text == "#include <hip/hip_runtime.h>\ndim3 d;\n"
     own = "#ifdef A\ncudaStream_t f();\n#else\ntypedef void* cudaStream_t;\n#endif\n"
-    port(tmp_path, "--write", "--force", c_DOT_cpp=f"#include <ATen/ATen.h>\n{own}")
-    assert (tmp_path / "c.cpp").read_text() == own
+    assert written(tmp_path, c_DOT_cpp=f"#include <ATen/ATen.h>\n{own}") == own
 
 
 def test_what_cannot_be_parsed_is_said_and_its_names_are_found(tmp_path, capsys):
@@ -947,8 +945,7 @@ def test_bytes_that_are_not_changed_stay(tmp_path):
 
 def test_a_header_of_the_extension_gets_what_torchs_headers_brought(tmp_path):
     header = "#pragma once\nstruct int2 {};\ninline int64_t f(half x) { return sqrtf(x); }\n"
-    port(tmp_path, "--write", "--force", a_DOT_h=header, a_DOT_cpp='#include <ATen/ATen.h>\n#include "a.h"\n')
-    assert (tmp_path / "a.h").read_text() == header.replace(
+    assert written(tmp_path, a_DOT_h=header, a_DOT_cpp='#include <ATen/ATen.h>\n#include "a.h"\n') == header.replace(
         "once\n", "once\n#include <cmath>\n#include <cstdint>\n#include <cuda_fp16.h>\n"
     )
 
@@ -968,8 +965,8 @@ def test_a_file_without_torchs_headers_gets_what_their_neighbours_brought_at_onc
 
 def test_a_header_without_includes_gets_them_before_its_macros(tmp_path):
     header = "struct cudaX { cudaStream_t s; };\n#define A_HIGH(x) \\\n  x\n"
-    port(tmp_path, "--write", "--force", a_DOT_h=header, a_DOT_cpp='#include <ATen/ATen.h>\n#include "a.h"\n')
-    assert (tmp_path / "a.h").read_text() == "#include <cuda_runtime.h>\n" + header
+    text = written(tmp_path, a_DOT_h=header, a_DOT_cpp='#include <ATen/ATen.h>\n#include "a.h"\n')
+    assert text == "#include <cuda_runtime.h>\n" + header
 
 
 @pytest.mark.parametrize(
@@ -983,8 +980,7 @@ def test_a_header_without_includes_gets_them_before_its_macros(tmp_path):
     ids=["UTF-8 mark", "UTF-8 mark and guard", "include at the end", "include at the end and guard"],
 )
 def test_includes_are_added_before_the_code_that_needs_them(before, code, tmp_path):
-    port(tmp_path, "--write", "--force", a_DOT_h=before + code)
-    text = (tmp_path / "a.h").read_text()
+    text = written(tmp_path, a_DOT_h=before + code)
     lines = text.removeprefix("\ufeff").splitlines()
     includes = [i for i, line in enumerate(lines) if line == "#include <torch/csrc/stable/tensor.h>"]
     assert includes == [before.count("\n") - before.count("//")]
@@ -995,19 +991,18 @@ def test_includes_are_added_before_the_code_that_needs_them(before, code, tmp_pa
 def test_an_include_of_the_extensions_own_header_in_a_folder_named_as_torchs_stays(tmp_path):
     (tmp_path / "c10/mine").mkdir(parents=True)
     (tmp_path / "c10/mine/a.h").write_text("#pragma once\n")
-    port(tmp_path, "--write", "--force", a_DOT_cpp="#include <c10/mine/a.h>\n#include <c10/core/Device.h>\n")
-    assert (tmp_path / "a.cpp").read_text() == "#include <c10/mine/a.h>\n"
+    text = written(tmp_path, a_DOT_cpp="#include <c10/mine/a.h>\n#include <c10/core/Device.h>\n")
+    assert text == "#include <c10/mine/a.h>\n"
 
 
 def test_an_attribute_gets_its_header(tmp_path):
-    port(tmp_path, "--write", "--force", a_DOT_h="C10_ALWAYS_INLINE int f();\nat::Tensor g();\n")
-    assert "#include <torch/headeronly/macros/Macros.h>\n" in (tmp_path / "a.h").read_text()
+    text = written(tmp_path, a_DOT_h="C10_ALWAYS_INLINE int f();\nat::Tensor g();\n")
+    assert "#include <torch/headeronly/macros/Macros.h>\n" in text
 
 
 def test_a_copy_of_torchs_dispatch_macro_gets_the_header_of_its_function(tmp_path):
     code = "#include <ATen/ATen.h>\n#define TYPE(x) ::detail::scalar_type(x)\n"
-    port(tmp_path, "--write", "--force", a_DOT_h=code)
-    assert (tmp_path / "a.h").read_text() == code.replace("ATen/ATen.h", "torch/headeronly/core/Dispatch.h")
+    assert written(tmp_path, a_DOT_h=code) == code.replace("ATen/ATen.h", "torch/headeronly/core/Dispatch.h")
 
 
 def test_a_name_in_an_unrelated_file_does_not_hide_torchs(tmp_path, capsys):
@@ -1097,24 +1092,15 @@ def test_a_file_is_read_once_and_what_is_not_utf8_does_not_stop_it(tmp_path, cap
 def test_what_is_not_utf8_or_is_nested_deeply_is_printed_or_skipped(tmp_path):
     (tmp_path / "sum.py").write_text("x = " + "+".join(["1"] * 30_000) + "\n")
     (tmp_path / "a.cpp").write_bytes(b'PYBIND11_MODULE(a, m) { m.def("caf\xe9", &f); }\n')
-    command = [sys.executable, "-m", "muladd_nb", "port", str(tmp_path)]
-    environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
-    ran = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, check=False)
+    ran = run(sys.executable, "-m", "muladd_nb", "port", tmp_path, PYTHONIOENCODING="utf-8:strict")
     assert ran.returncode == 1, ran.stderr
     assert r"caf\udce9" in ran.stdout
 
 
 @pytest.mark.parametrize(("target", "has"), [("2.10", "aoti_torch_get_current_cuda_stream"), ("2.13", "nativeHandle")])
 def test_the_target_decides_what_is_written(target, has, tmp_path, capsys):
-    port(
-        tmp_path,
-        "--write",
-        "--force",
-        "--target",
-        target,
-        a_DOT_cu="void f() { auto s = at::cuda::getCurrentCUDAStream(); }\n",
-    )
-    assert has in (tmp_path / "a.cu").read_text()
+    code = "void f() { auto s = at::cuda::getCurrentCUDAStream(); }\n"
+    assert has in written(tmp_path, "--target", target, a_DOT_cu=code)
 
 
 def test_what_only_headers_of_a_newer_torch_have_is_named_also_when_it_is_written(tmp_path, capsys):
