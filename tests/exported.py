@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from conftest import run
+from exact import bits
 
 import muladd_nb
 import muladd_nb.executorch
@@ -41,8 +42,7 @@ def forward(program):
 
 
 def same_bits(x, y):
-    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
-    return x.dtype == y.dtype and torch.equal(x.contiguous().view(integer), y.contiguous().view(integer))
+    return x.dtype == y.dtype and torch.equal(bits(x.contiguous()), bits(y.contiguous()))
 
 
 def python(code, *args, cwd="/"):

@@ -16,7 +16,7 @@ from pathlib import Path
 import calls
 import pytest
 import torch
-from conftest import each
+from conftest import each, run
 
 import muladd_nb
 from muladd_nb._operators import FORMS
@@ -169,11 +169,9 @@ def test_a_table_that_is_older_than_torch_fails(tmp_path, newer, said):
     for release in [] if newer is None else [*releases, *newer]:
         (tmp_path / f"torch-{release}-py3-none-any.whl").touch()
     index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
-    run = subprocess.run(
-        [sys.executable, "tools/check_matrix.py"], cwd=ROOT, env={**os.environ, **index}, capture_output=True, text=True
-    )
-    assert (run.returncode, run.stderr) == (int("older" in said), "")
-    assert said in run.stdout and bool(run.stdout) == bool(said)
+    ran = run(sys.executable, "tools/check_matrix.py", cwd=ROOT, **index)
+    assert (ran.returncode, ran.stderr) == (int("older" in said), "")
+    assert said in ran.stdout and bool(ran.stdout) == bool(said)
 
 
 @pytest.mark.slow  # the other tests do not need nox
@@ -285,9 +283,8 @@ def test_no_arrow_leads_up():
 
 @pytest.mark.slow  # compiles for a minute
 def test_an_operator_is_little_code():
-    command = [sys.executable, ROOT / "tools/operator_cost.py", "--most=10"]
-    run = subprocess.run(command, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
+    ran = run(sys.executable, ROOT / "tools/operator_cost.py", "--most=10")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 FUNCTORS = """
@@ -336,13 +333,13 @@ def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_
         if not entry["file"].endswith("/operators.cpp") or isa not in (["avx2"], ["avx512"]):
             continue
         command = [*command[: command.index("-MD")], f"-I{ROOT / 'src'}", "-fopt-info-vec-all", "-c", "list.cpp"]
-        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert run.returncode == 0, run.stderr
+        ran = run(*command, cwd=tmp_path)
+        assert ran.returncode == 0, ran.stderr
         compiled |= {*isa}
         width = {"avx2": 32, "avx512": 64}[isa[0]]
-        loops = re.findall(rf"kernels\.h:.*loop vectorized using {width} byte vectors", run.stderr)
+        loops = re.findall(rf"kernels\.h:.*loop vectorized using {width} byte vectors", ran.stderr)
         assert len(loops) >= 3 * 4 * 2, loops  # operators x dtypes x loops of each
-        assert not re.findall(r"kernels\.h:.*control flow in loop", run.stderr)
+        assert not re.findall(r"kernels\.h:.*control flow in loop", ran.stderr)
     assert compiled == {"avx2", "avx512"}
 
 

@@ -3,7 +3,6 @@
 import importlib.metadata
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -36,8 +35,7 @@ def test_one_version_is_built_documented_and_tested():
 def configure(folder, *args, project=OF_THIS_PROJECT):
     """Run the build's script with only the packages in `folder`."""
     code = f"import sys, runpy; sys.path.append({str(folder)!r}); runpy.run_path({str(BUILD_SCRIPT)!r})"
-    command = [sys.executable, "-I", "-S", "-c", code, *project, *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return conftest.run(sys.executable, "-I", "-S", "-c", code, *project, *args)
 
 
 @pytest.mark.parametrize(
@@ -120,15 +118,14 @@ for path in ("one.pte", "both.pte"):
             ["meson", "setup", *again, build, ROOT, *common, *forget, selection],
             ["ninja", "-C", build, target],
         ):
-            run = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert run.returncode == 0, run.stdout + run.stderr
-        run = python(code, str(build / target), cwd=tmp_path)
-        lines = run.stdout.splitlines()
+            run(*command, cwd=tmp_path)
+        ran = python(code, str(build / target), cwd=tmp_path)
+        lines = ran.stdout.splitlines()
         assert lines[0] == f"['muladd_nb::{registered}']"
         assert one in lines[1]
         assert lines[2] == "both.pte Failed to load method forward, error: 0x:14"
-        assert re.search(rf"Missing operator: \[\d\] muladd_nb::{missing}", run.stderr)
-        assert f"muladd_nb::{registered}" not in run.stderr
+        assert re.search(rf"Missing operator: \[\d\] muladd_nb::{missing}", ran.stderr)
+        assert f"muladd_nb::{registered}" not in ran.stderr
 
 
 @with_executorch

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import venv
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import test_codebase
 import torch
+from conftest import run
 
 import muladd_nb
 
@@ -30,14 +30,7 @@ class Environment:
                 (self.site / path.name).symlink_to(path)
 
     def run(self, *arguments, cwd=ROOT, **environment):
-        return subprocess.run(
-            [self.python, *arguments],
-            cwd=cwd,
-            env=os.environ | environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run(self.python, *arguments, cwd=cwd, **environment)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +125,7 @@ def test_an_editable_install_stays_as_it_is(without, tmp_path):
         shutil.copy(path, copy)
     pip = ["-m", "pip", "--python", str(without.python), "install", "-q", "--no-build-isolation", "--no-deps"]
     options = ["--config-settings=setup-args=-Dcuda=disabled", "-e", str(clone)]
-    built = subprocess.run([sys.executable, *pip, *options], capture_output=True, text=True, check=False)
+    built = run(sys.executable, *pip, *options)
     assert built.returncode == 0, built.stdout + built.stderr
     sources = clone / "muladd_nb"
     for cwd in (clone, tmp_path):
