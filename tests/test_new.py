@@ -6,11 +6,11 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import types
 from pathlib import Path
 
+import conftest
 import pytest
 import torch
 from conftest import MODULE, needs
@@ -152,12 +152,14 @@ def test_an_operator_with_another_derivative_than_that_of_its_values_passes_its_
     its_tests(project, site, "-k", "softclip and (values or gradients or derivatives)")
 
 
+COMPILER = [os.environ.get("CXX", "c++"), "-std=c++20", f"-I{ROOT}/src"]
+
+
 def errors_of(text, folder, *options):
     """Return the lines of the compiler's output that are errors."""
     source = folder / "functor.cpp"
     source.write_text(text)
-    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", f"-I{ROOT}/src", *options, source]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = conftest.run(*COMPILER, "-fsyntax-only", *options, source)
     return [line for line in done.stderr.splitlines() if "error: " in line]
 
 
@@ -241,8 +243,7 @@ def printed(project, right, wrong, *target):
     text = functors.read_text()
     assert right in text
     functors.write_text(text.replace(right, wrong))
-    command = ["ninja", "-C", "build", *target]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    done = conftest.run("ninja", "-C", "build", *target, cwd=project)
     functors.write_text(text)
     lines = done.stdout.partition("FAILED: ")[2].splitlines()
     return lines, [line for line in lines if "error: " in line]
@@ -310,8 +311,7 @@ def compiled(folder, code):
     """Return the program that is compiled from C++ code with the headers of the layer."""
     program = folder / "program"
     program.with_suffix(".cpp").write_text(code)
-    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-DELEMENTWISE_ISA=baseline", f"-I{ROOT}/src"]
-    subprocess.run([*command, "-o", program, program.with_suffix(".cpp")], check=True)
+    run(*COMPILER, "-DELEMENTWISE_ISA=baseline", "-o", program, program.with_suffix(".cpp"), cwd=folder)
     return program
 
 
@@ -351,7 +351,7 @@ int main(int, char** arguments) {
     order = "a functor over rows must call row.each once for each result with a value for each element, in the order"
     sentences = ["", order, order, "what row.each returns is a result, which cannot be read: use row.keep", order]
     for mistake, sentence in enumerate(sentences):
-        done = subprocess.run([program, str(mistake)], capture_output=True, text=True, check=False)
+        done = conftest.run(program, mistake)
         assert done.returncode == (-signal.SIGABRT if sentence else 0)
         assert done.stderr.startswith(sentence)
 
@@ -378,7 +378,7 @@ int main() {
 }
 """,
     )
-    subprocess.run([program], check=True)
+    run(program, cwd=tmp_path)
 
 
 NINE = ", ".join(f"elementwise::Elements<C> {x}" for x in "abcdefghi")
@@ -430,8 +430,7 @@ GRADIENTS = COMPUTE.replace("F_", "elementwise::rows::DerivedOperator<F_, elemen
     ],
 )
 def test_a_mistake_over_rows_is_one_sentence_of_the_compiler(tmp_path, schema, dtypes, functor, made, sentence):
-    source = tmp_path / "operators.cpp"
-    source.write_text(f"""\
+    source = f"""\
 #include "elementwise/derivatives.h"
 #include "elementwise/rows/kernels.h"
 struct F {{
@@ -441,10 +440,9 @@ struct F {{
 }};
 using F_ = elementwise::Operator<"{schema}", F, elementwise::functional | elementwise::differentiable>;
 {made};
-""")
-    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", "-DELEMENTWISE_ISA=baseline"]
-    printed = subprocess.run([*command, f"-I{ROOT}/src", source], capture_output=True, text=True, check=False).stderr
-    assert sentence in next(line for line in printed.splitlines() if "error: " in line)
+"""
+    first, *_ = errors_of(source, tmp_path, "-DELEMENTWISE_ISA=baseline")
+    assert sentence in first
 
 
 @pytest.mark.slow
@@ -456,32 +454,6 @@ def test_a_functor_that_is_for_the_host_alone_is_one_error_of_nvcc(set_up):
     lines, (error,) = printed(project, "x * limit", "std::max(x, limit)", target)
     assert "functors.h(16): error: " in error and "max" in error
     assert len(lines) <= 20
-
-
-CALLS = """
-import torch, my_ops
-for call in (my_ops.row_logsumexp, torch.ops.my_ops.row_logsumexp, torch.compile(my_ops.row_logsumexp, backend="eager")):
-    for size in (0, 40):
-        x = torch.ones(3, 4)
-        x.untyped_storage().resize_(size)
-        try:
-            print(call(x))
-        except RuntimeError as error:
-            print(str(error).splitlines()[0])
-try:
-    my_ops.row_logsumexp(None)
-except RuntimeError as error:
-    print(error)
-"""  # noqa: E501
-
-
-@pytest.mark.slow
-def test_a_kernel_is_checked_as_an_element_wise_operator_is(softclip):
-    """The calls run in a separate process, because without a check they would crash it."""
-    printed = run(sys.executable, "-c", CALLS, cwd="/", PYTHONPATH=str(softclip[1]))
-    past = "row_logsumexp: x must lie in its storage, got shape [3, 4], strides [4, 1] and offset 0 in a storage of "
-    sentences = 3 * [f"{past}0 bytes", f"{past}40 bytes"] + ["row_logsumexp: x must be a tensor, got None"]
-    assert printed.splitlines() == sentences
 
 
 @pytest.mark.slow
@@ -505,8 +477,7 @@ def test_a_wheel_may_be_as_large_as_pypi_accepts(tmp_path):
     for size, is_refused in ((99_000_000, False), (100_000_000, True)):
         with wheel.open("wb") as file:
             file.truncate(size)
-        command = ["bash", ROOT / "src/elementwise/tools/audit_wheel", wheel]
-        said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+        said = conftest.run("bash", ROOT / "src/elementwise/tools/audit_wheel", wheel).stderr
         assert ("MB or more" in said) == is_refused, said
 
 
@@ -618,29 +589,10 @@ def test_a_schema_that_is_not_over_rows_is_refused(folder, capsys, schema, sente
     assert not (folder / "my_ops").exists()
 
 
-PYTHON = "import sys, torch; sys.path.insert(0, {!r}); "
-
-
-@pytest.mark.slow
-def test_two_copies_in_one_process_are_one(softclip, tmp_path):
-    _, site = softclip
-    (library,) = (site / "my_ops").glob("libmy_ops.*")
-    assert b"PyExc_" not in library.read_bytes()
-    for name in (MODULE, library.name):
-        copy = shutil.copy(site / "my_ops" / name, tmp_path)
-        for code in (
-            f"import my_ops; torch.ops.load_library({copy!r}); ",
-            f"torch.ops.load_library({copy!r}); torch.ops.my_ops.row_logsumexp(torch.ones(2, 2)); import my_ops; ",
-        ):
-            works = "print(my_ops.__version__, my_ops.softclip(torch.ones(1), 1.0).item())"
-            assert run(sys.executable, "-c", PYTHON.format(str(site)) + code + works, cwd=tmp_path) == "0.1.0 0.5\n"
-
-
 @pytest.mark.slow
 def test_sources_that_are_not_compiled_say_what_to_do(softclip):
     project, _ = softclip
-    command = [sys.executable, "-c", "import my_ops"]
-    result = subprocess.run(command, cwd=project / "python", capture_output=True, text=True, check=False)
+    result = conftest.run(sys.executable, "-c", "import my_ops", cwd=project / "python")
     assert result.stderr.splitlines()[-1] == (
         f"ImportError: {project} holds the sources of my_ops, which are not compiled: run 'pip install .' there and "
         "start Python in another folder."
@@ -820,13 +772,11 @@ def test_a_case_can_say_that_no_element_is_negative(cases):
         assert (tensor() < 0).any() or mean
 
 
-NO_IDENTIFIER = ["1st", "my-ops", "my ops", "größe", "_ops", "ops_", "", "class", "../ops"]
-
-
 @pytest.mark.parametrize(
     "name",
-    [*NO_IDENTIFIER, "json", "Json", "aten", "load_library", "torch", "Torch", "elementwise", "std",
-     "double", "muladd_nb", "cases", "test", "EOF", "numpy", "Pytest", "executorch"],
+    ["1st", "my-ops", "my ops", "größe", "_ops", "ops_", "", "class", "../ops", "json", "Json", "aten",
+     "load_library", "torch", "Torch", "elementwise", "std", "double", "muladd_nb", "cases", "test", "EOF", "numpy",
+     "Pytest", "executorch"],
 )  # fmt: skip
 def test_bad_names_of_packages_are_refused(folder, capsys, name):
     sentence = refused(["new", name], capsys)
