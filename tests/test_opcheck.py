@@ -1,4 +1,4 @@
-"""torch.library.opcheck on every operator, and the samples of the custom-operator tutorial."""
+"""torch.library.opcheck on every operator."""
 
 import layouts
 import pytest
@@ -33,35 +33,3 @@ def test_opcheck(device, layout, requires_grad):
     for call in OPERATORS:
         args, kwargs = call.arguments(*(tensor() for _ in call.names), out=tensor())
         opcheck(call.form.op, args, kwargs, **({"test_utils": WITHOUT_AOT} if call.returns_out else {}))
-
-
-def tutorial_samples(device, requires_grad):
-    """The sample inputs of PyTorch's tutorial on custom C++ and CUDA operators."""
-
-    def differentiable(*size):
-        return torch.randn(size, device=device, requires_grad=requires_grad)
-
-    def constant(*size):
-        return torch.randn(size, device=device)
-
-    return [
-        (differentiable(3), differentiable(3), 1),
-        (differentiable(20), differentiable(20), 3.14),
-        (differentiable(20), constant(20), -123),
-        (constant(2, 3), differentiable(2, 3), -0.3),
-    ]
-
-
-@pytest.mark.parametrize("requires_grad", [False, True])
-def test_tutorial_samples(device, requires_grad):
-    for a, b, c in tutorial_samples(device, requires_grad):
-        result, expected = ops.mymuladd(a, b, c), a * b + c
-        torch.testing.assert_close(result, expected)
-        opcheck(ops.mymuladd.default, (a, b, c))
-        opcheck(ops.mymul.default, (a, b))
-        if requires_grad:
-            needs = [x for x in (a, b) if x.requires_grad]
-            grad = torch.randn_like(result)
-            torch.testing.assert_close(
-                torch.autograd.grad(result, needs, grad), torch.autograd.grad(expected, needs, grad)
-            )
