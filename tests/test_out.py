@@ -52,19 +52,8 @@ def test_out_may_be_an_input_itself(call, device, dtype, n):
 
 OVERLAPPING = {
     "shifted": lambda m: (m[:50], m[1:51]),
-    "half": lambda m: (m[:50], m[25:75]),
-    "even_steps": lambda m: (m[2:42:2], m[0:40:2]),
     "transposed": lambda m: (m.view(10, 10), m.view(10, 10).t()),
-    "crossing_slices": lambda m: (m.view(10, 10)[2], m.view(10, 10)[:, 3]),
     "expanded": lambda m: (m[:10].view(2, 5), m[3:4].expand(2, 5)),
-}
-APART = {
-    "neighbours": lambda m: (m[:50], m[50:]),
-    "interleaved": lambda m: (m[::2], m[1::2]),
-    "columns": lambda m: (m.view(10, 10)[:, ::2], m.view(10, 10)[:, 1::2]),
-    "blocks": lambda m: (m.view(10, 10)[:, :5], m.view(10, 10)[:, 5:]),
-    "one_of_two_channels": lambda m: (m.view(5, 5, 2, 2)[..., 0], m.view(5, 5, 2, 2)[..., 1]),
-    "rows_and_columns": lambda m: (m.view(10, 10)[:5, :5], m.view(10, 10)[5:, 5:].t()),
 }
 
 
@@ -80,15 +69,6 @@ def test_partial_overlap_is_refused(call, device, case):
         with pytest.raises(RuntimeError, match=f"^{call.form.name}: out must be {name} itself or share no memory with"):
             call(*inputs, out=out)
     assert torch.equal(memory, before)
-
-
-@each(RAW)
-@pytest.mark.parametrize("case", APART)
-def test_views_that_share_no_element_are_taken(call, device, case):
-    out, x = APART[case](torch.randn(100, device=device))
-    expected = call.result(x)
-    call(x, out=out)
-    assert torch.equal(out, expected)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +107,7 @@ def test_overlap_is_decided_as_numpy_decides():
 
     decided = {True: 0, False: 0}
     for _ in range(2000):
-        memory = torch.zeros(200)
+        memory = torch.arange(200.0)
         shape = random(1, 4, (3,))
         strides = [random(1, 20, (3,)) for _ in range(2)]
         offsets = random(0, 60, (2,))
@@ -138,9 +118,10 @@ def test_overlap_is_decided_as_numpy_decides():
         same = offsets[0] == offsets[1] and all(size == 1 or s == t for size, s, t in zip(shape, *strides, strict=True))
         refused = itself or (not same and numpy.shares_memory(out.numpy(), x.numpy()))
         decided[bool(refused)] += 1
+        expected = x + 1
         try:
             ops.myadd_out(x, torch.ones(shape), out)
-            assert not refused, (shape, strides, offsets)
+            assert not refused and torch.equal(out, expected), (shape, strides, offsets)
         except RuntimeError:
             assert refused, (shape, strides, offsets)
     assert min(decided.values()) > 100
