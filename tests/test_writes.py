@@ -1,6 +1,5 @@
 """Compiled programs write where eager mode does, with any operator, into any view."""
 
-import itertools
 import operator
 import random
 from contextlib import nullcontext
@@ -144,62 +143,6 @@ QUICK = [
 ]
 
 
-def random_program(seed):
-    """Return a program of writes into views that share memory in any way that eager mode allows."""
-    draw = random.Random(seed)
-
-    def view(size):
-        begin, step = draw.choice([(0, 1), (3, 1), (18 - size, 1), (1, 2), (0, 3)])
-        kind = draw.randrange(4)
-        if kind == 0:
-            return lambda x: x.view(3, 6).t()[:, begin % 3][:size]
-        return lambda x: x[begin::step][:size]
-
-    steps = []
-    for _ in range(draw.randint(1, 4)):
-        size = draw.choice([2, 3, 6])
-        views = [view(size) for _ in range(4)]
-        copied = [draw.random() < 0.4 for _ in range(4)]
-        steps.append((draw.choice(["ema_", "scale_", "adam2_", "steps_", "fold_", "mymuladd", "myadd"]), views, copied))
-
-    def program(call, x):
-        read = []
-        for name, views, copied in steps:
-            a, b, c, d = (view(x).clone() if is_copy else view(x) for view, is_copy in zip(views, copied, strict=True))
-            given = {
-                "ema_": (a, d, 0.5),
-                "scale_": (a, d),
-                "adam2_": (a, b, c, d, 0.5),
-                "steps_": ([a, b], d, 0.5),
-                "fold_": (d, a, [b, c], 0.5),
-                "mymuladd": (c, d, 0.5, a),
-                "myadd": (b, d, a),
-            }[name]
-            read.append(call[name](*given))
-            read += [a + 1, -b]
-        return torch.cat([y for y in read if y is not None])
-
-    return program
-
-
-def run(program, kind, offset=6):
-    memory = torch.arange(1.0, 25.0)
-    result = program(KINDS[kind], memory[offset : offset + 18])
-    return [memory, *([] if result is None else [result])]
-
-
-def works(program):
-    """Return whether eager mode runs a program, instead of refusing it because tensors overlap."""
-    try:
-        return bool(run(program, "raw"))
-    except RuntimeError:
-        return False
-
-
-RANDOM = {f"seed {seed}": program for seed in range(200) if works(program := random_program(seed))}
-RANDOM = dict(itertools.islice(RANDOM.items(), 40))
-
-
 def all_of(programs, kinds):
     pairs = [(program, KINDS[kind]) for program in programs for kind in kinds]
 
@@ -225,11 +168,6 @@ def written(f, count):
         pytest.param({name: PROGRAMS[name] for name in QUICK}, "inductor", False, id="inductor"),
         pytest.param(PROGRAMS, "inductor", False, id="inductor, all", marks=pytest.mark.slow),
         pytest.param(PROGRAMS, "inductor", True, id="inductor, dynamic", marks=pytest.mark.slow),
-        pytest.param(dict(itertools.islice(RANDOM.items(), 10)), "aot_eager", False, id="random"),
-        pytest.param(RANDOM, "aot_eager", False, id="random, all", marks=pytest.mark.slow),
-        pytest.param(RANDOM, "aot_eager", True, id="random, dynamic", marks=pytest.mark.slow),
-        pytest.param(RANDOM, "inductor", False, id="random, inductor", marks=pytest.mark.slow),
-        pytest.param(RANDOM, "inductor", True, id="random, inductor, dynamic", marks=pytest.mark.slow),
     ],
 )
 def test_compiled(programs, backend, dynamic):
@@ -348,31 +286,6 @@ def test_exported(decomposed):
     got = exported.module()(*(x[6:] for x in memories)), memories
     for xs, ys in zip(got, expected, strict=True):
         assert all(map(torch.equal, xs, ys))
-
-
-@torch.compiler.nested_compile_region
-def region(x, y):
-    z = x.clone()
-    KINDS["public"]["scale_"](z[1:4], y[:3])
-    KINDS["raw"]["ema_"](z[2:6], y[:4], 0.5)
-    return z
-
-
-def branch(x, y):
-    z = x.sin()
-    KINDS["public"]["scale_"](z[4:7], y[:3])  # torch.cond takes no operator that writes to a list
-    muladd_nb.mymul(z[:3], y[:3], out=z[7:10])
-    return z
-
-
-def regions(x, y):
-    return region(x, y) + region(y, x) + torch.cond(x.sum() > 0, branch, lambda x, y: branch(y, x), (x, y))
-
-
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_in_regions_and_branches(backend):
-    x, y = torch.arange(18.0), torch.arange(1.0, 19.0)
-    torch.testing.assert_close(torch.compile(regions, fullgraph=True, backend=backend)(x, y), regions(x, y))
 
 
 IN_PLACE = {
