@@ -59,6 +59,7 @@ TRANSFORMS = {
     "reverse_over_reverse": lambda m: jacrev(jacrev(m.vector)),
     "three_deep": lambda m: jacrev(jacfwd(jacrev(m.vector))),
     "three_forward": lambda m: jacfwd(jacfwd(jacfwd(m.vector))),
+    "four_deep": lambda m: jacfwd(jacfwd(jacfwd(grad(m.scalar)))),
     "jvp_of_grad": lambda m: lambda a, b: jvp(grad(m.scalar), (a, b), (b, a)),
     "grad_of_jvp": lambda m: grad(lambda a, b: jvp(m.vector, (a, b), (b, a))[1].sum()),
     "dual_numbers": lambda m: with_dual_numbers(m.vector),
