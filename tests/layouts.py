@@ -42,4 +42,8 @@ def channels_last(x):
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x.contiguous()
 
 
+def odd_stride(x):
+    return x.as_strided((1, 4), (100, 1))  # the stride of size one matters to no element
+
+
 ALL = [contiguous, transposed, every_other_column, row_slice, every_third_row, misaligned, permuted, channels_last]
