@@ -61,14 +61,6 @@ def test_the_package_calls_the_operator_where_it_is_not_fused(example):
 
 
 @batches
-def test_python_runs_the_package(example, batch):
-    scans = example.scans[:batch]
-    with torch.no_grad():
-        expected = example.model(scans)
-    torch.testing.assert_close(torch._inductor.aoti_load_package(str(example.package))(scans), expected)
-
-
-@batches
 def test_the_program_predicts_what_python_does(example, program, batch, tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text("".join(example.rows[:batch]))

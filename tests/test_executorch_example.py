@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import run
-from exported import forward, same_bits, with_executorch
+from exported import same_bits, with_executorch
 
 EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "executorch"
 
@@ -37,14 +37,6 @@ def test_the_cpp_program_has_the_bits_of_eager(example):
     assert ran.returncode == 0, ran.stderr
     assert same_bits(rows(ran.stdout), names["scores"])
     assert names["accuracy"] > 0.95
-
-
-@with_executorch
-def test_python_has_the_bits_of_eager_on_the_digits(example):
-    folder, names, _ = example
-    compute = forward((folder / "digits.pte").read_bytes())
-    results = [compute(batch)[0] for batch in names["test_x"].split(50)]
-    assert same_bits(torch.cat(results), names["scores"])
 
 
 @with_executorch
