@@ -28,19 +28,9 @@ def install(project, folder, *options):
     # Everything that the build needs is installed here, so pip does not download another torch.
     pip = [sys.executable, "-m", "pip"]
     wheels = folder.parent / "wheels"
-    run(
-        *pip,
-        "wheel",
-        "--no-build-isolation",
-        "--no-deps",
-        f"--config-settings=setup-args=-Dcuda={'enabled' if CUDA else 'disabled'}",
-        *ABI,
-        *options,
-        "-w",
-        wheels,
-        project,
-        cwd="/",
-    )
+    cuda = f"--config-settings=setup-args=-Dcuda={'enabled' if CUDA else 'disabled'}"
+    here = ["--no-build-isolation", "--no-deps", "-w", wheels]
+    run(*pip, "wheel", *here, cuda, *ABI, *options, project, cwd="/")
     (wheel,) = wheels.iterdir()
     run(*pip, "install", "--no-deps", f"--target={folder}", wheel, cwd="/")
     return wheel
