@@ -10,10 +10,8 @@ import shlex
 import sys
 import time
 import warnings
-from importlib.metadata import entry_points
 from pathlib import Path
 
-import _muladd_nb_cli
 import forked
 import pytest
 from calls import OPERATORS
@@ -31,11 +29,6 @@ def script(tmp_path):
     """Run the console script in a process that has not imported the package; return its status and stderr."""
     call = "import os, sys, _muladd_nb_cli; sys.argv[1:] = {}; {}; sys.exit(_muladd_nb_cli.main())"
     return lambda *arguments, after="": forked.python(call.format(arguments, after), tmp_path / "stderr")
-
-
-def test_console_script_is_installed():
-    (script,) = entry_points(group="console_scripts", name="muladd-nb")
-    assert script.load() is _muladd_nb_cli.main
 
 
 def test_the_version():
