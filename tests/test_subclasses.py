@@ -68,14 +68,6 @@ def test_a_write_from_a_wrapper_subclass_into_a_plain_tensor_is_counted(device, 
 
 
 @each(RETURNING)
-def test_jagged(device, call):
-    a, b = pair(device, 3, 1, 5)
-    result = call(a, b)
-    assert result.shape == a.shape
-    assert torch.equal(result.values(), call(a.values(), b.values()))
-
-
-@each(RETURNING)
 def test_jagged_under_autocast(device, call):
     a, b = pair(device, 3, 1, 5)
     with torch.autocast(device, torch.bfloat16):
@@ -187,13 +179,6 @@ def test_jagged_of_different_shapes_are_refused(device):
 # ---- Tensors whose elements are computed when they are read
 
 
-@each(RETURNING)
-def test_lazily_negated_inputs(device, call):
-    a = torch.randn(3, dtype=torch.complex64, device=device).conj().imag
-    assert a.is_neg()
-    torch.testing.assert_close(call(a, a), call.expected(a, a))
-
-
 @each(WRITES)
 @pytest.mark.parametrize("same", [False, True])
 def test_lazily_negated_out(device, call, same):
@@ -204,12 +189,6 @@ def test_lazily_negated_out(device, call, same):
     call(a, b, out=out)
     torch.testing.assert_close(out, expected)
     assert out._version == version + 1
-
-
-@each(RETURNING)
-def test_zero_tensors(device, call):
-    a, b = torch._efficientzerotensor(3, device=device), torch.ones(3, device=device)
-    assert torch.equal(call(a, b), call.expected(a, b))
 
 
 # ---- Tensors that are refused
