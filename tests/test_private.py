@@ -61,14 +61,6 @@ def test_modules_use_public_names_only(path):
     assert private_attributes(path) <= ({"_current_level", "_is_profiler_enabled"} if path.name == HOME else {"_check"})
 
 
-def test_the_table_is_read_rightly():
-    assert {
-        "torch._C:_is_fwd_grad_enabled",
-        "torch._functorch.pyfunctorch:retrieve_current_functorch_interpreter",
-        "torch.autograd.forward_ad:_current_level",
-    } <= names.keys()
-
-
 def test_functions_of_torch_in_cpp_are_called_on_no_torch_that_the_tests_did_not_run_on(monkeypatch):
     symbol, needed_for = "_ZN2at12hasCallbacksEv", torch_private.CALLS
     assert bool(torch_private._address(symbol, needed_for)) == torch_private._asks_cpp
