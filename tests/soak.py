@@ -23,6 +23,8 @@ ops = torch.ops.muladd_nb
 
 def every_kind(a, b, out):
     """Calls of every kind, also refused ones, except forward mode, which torch allows in one thread at a time."""
+    ops.mymul(a.detach(), b.detach())
+    muladd_nb.mymuladd(a.detach(), b.detach(), 0.5)
     muladd_nb.mymuladd(a, b[:1], b).sum().backward()
     a.grad = b.grad = None
     torch.func.vmap(torch.func.grad(lambda a, b: muladd_nb.mymuladd(a, b, 0.5).sum()))(a.detach(), b.detach())
@@ -48,7 +50,7 @@ def leaks(seconds):
     before, count, until = memory(), 0, time.monotonic() + seconds
     while time.monotonic() < until:
         once()
-        count += 8
+        count += 10
     grown = memory() - before
     assert grown < (1 << 18) + 512 * count, f"{grown:,} bytes more after {count:,} calls"
     return f"{count:,} calls, {max(grown, 0) >> 10:,} KiB more"
@@ -80,7 +82,7 @@ def threads(seconds):
                 x = a.detach().requires_grad_()
                 (gradient,) = torch.autograd.grad(muladd_nb.mymul(x, b).sum(), x)
                 assert torch.equal(gradient, b)
-            done += 7 + 3 * len(tensors)
+            done += 9 + 3 * len(tensors)
         return done
 
     before = threading.stack_size(512 * 1024)  # as macOS gives to threads that C++ starts
@@ -122,14 +124,17 @@ def forks(seconds):
     """A child that is forked after the parent has used its threads computes with one, as DataLoader's workers do."""
     code = f"""
 import os, time, torch, muladd_nb
-a = torch.randn(1 << 17)
-right, count, until = muladd_nb.mymuladd(a, a, 0.5), 0, time.monotonic() + {seconds}
+a = torch.randn(1 << 17, requires_grad=True)
+def computed():
+    result = muladd_nb.mymuladd(a, a, 0.5)
+    return torch.stack([result, *torch.autograd.grad(result.sum(), a)])
+right, count, until = computed(), 0, time.monotonic() + {seconds}
 while not count or time.monotonic() < until:
     if (child := os.fork()) == 0:
         torch.set_num_threads(1)
-        os._exit(not torch.equal(muladd_nb.mymuladd(a, a, 0.5), right))
+        os._exit(not torch.equal(computed(), right))
     assert os.waitpid(child, 0)[1] == 0
-    assert torch.equal(muladd_nb.mymuladd(a, a, 0.5), right)
+    assert torch.equal(computed(), right) and torch.equal(right[1], 2 * a)
     count += 1
 print(f"{{count:,}} children")
 """

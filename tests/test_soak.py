@@ -3,9 +3,9 @@
 import pytest
 import soak
 
-NAMES = ("leaks", "threads", "interrupts", "allocations")  # forks are in test_tools.py, sizes in test_contract.py
+NAMES = ("leaks", "threads", "interrupts", "forks", "allocations")  # sizes are in test_contract.py
 
 
-@pytest.mark.parametrize("name", [*NAMES, pytest.param("forks", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", NAMES)
 def test_for_a_moment(name):
     assert soak.SOAKS[name](0.3)

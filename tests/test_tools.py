@@ -3,7 +3,6 @@
 import copy
 import pickle
 
-import forked
 import pytest
 import torch
 from modes import DispatchMode
@@ -50,15 +49,6 @@ def test_flops(device):
     assert flops(lambda: muladd_nb.mymuladd(jagged, jagged, 0.5)) == 2 * 6
 
 
-def test_checkpoint_computes_again(device):
-    model, x = Modulation().to(device), torch.randn(3, 4, device=device, requires_grad=True)
-    expected = torch.autograd.grad(model(x).sin().sum(), x)
-    with DispatchMode() as mode:
-        result = torch.autograd.grad(checkpoint(model, x, use_reentrant=False).sin().sum(), x)
-    assert torch.equal(result[0], expected[0])
-    assert mode.seen.count(ops.mymuladd.default) == 2
-
-
 @pytest.mark.parametrize(("policy", "times"), [(CheckpointPolicy.MUST_SAVE, 1), (CheckpointPolicy.PREFER_RECOMPUTE, 2)])
 def test_selective_checkpoint(device, policy, times):
     model, x = Modulation().to(device), torch.randn(3, 4, device=device, requires_grad=True)
@@ -84,31 +74,6 @@ def test_data_workers(start):
     assert torch.cat([batch[:, 0] for batch in loader]).tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
 
 
-FORK = """
-import multiprocessing, torch, muladd_nb
-
-def train(results):
-    torch.set_num_threads(1)  # as DataLoader does: OpenMP's threads do not survive a fork
-    x = torch.randn(1 << 17, requires_grad=True)
-    muladd_nb.mymuladd(x, x, 0.5).sum().backward()
-    results.put(torch.equal(x.grad, 2 * x.detach()))
-
-x = torch.randn(1 << 17, requires_grad=True)
-muladd_nb.mymuladd(x, x, 0.5).sum().backward()
-context = multiprocessing.get_context("fork")
-results = context.Queue()
-process = context.Process(target=train, args=(results,))
-process.start()
-assert results.get(timeout=120)
-process.join(timeout=120)
-"""
-
-
-def test_gradients_in_a_forked_process(tmp_path):
-    # Fork a new process, because a thread of pytest may hold a lock.
-    assert forked.python(FORK, tmp_path / "stderr") == (0, "")
-
-
 def test_models_are_copied_and_pickled(device, tmp_path):
     model, x = Modulation().to(device), torch.randn(3, 4, device=device)
     expected = model(x)
@@ -131,13 +96,6 @@ def test_models_are_in_a_torch_package_that_leaves_the_compiled_package_outside(
         exporter.save_pickle("model", "model.pkl", packaged.Model())
     model, x = PackageImporter(tmp_path / "model.pt").load_pickle("model", "model.pkl"), torch.rand(4)
     assert torch.equal(model(x), muladd_nb.mymuladd(x, x, 0.5))
-
-
-def test_results_are_copied(device):
-    a = torch.randn(3, device=device)
-    result = muladd_nb.mymuladd(a, a, 0.5)
-    assert torch.equal(copy.deepcopy(result), result)
-    assert torch.equal(pickle.loads(pickle.dumps(result)), result)
 
 
 def test_the_default_device_may_be_meta():
