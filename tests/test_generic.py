@@ -7,6 +7,7 @@ import pytest
 import torch
 from calls import FUNCTIONS
 from conftest import each
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 from torch.testing._internal import common_utils, composite_compliance
 from torch.testing._internal.optests import aot_autograd_check, make_fx_check
@@ -26,6 +27,25 @@ def samples(call, device, dtype=torch.float32):
 def test_it_is_traced_with_symbolic_shapes(call, device):
     for args in samples(call, device):
         make_fx_check(call.function, args, {}, tracing_mode="symbolic")
+
+
+@each(FUNCTIONS)
+def test_a_traced_gradient_is_that_of_other_values_and_has_a_derivative(call, device):
+    """The map of torch._higher_order_ops records a backward pass in this manner, and differentiates it."""
+
+    def gradients(*tensors, create_graph=False):
+        return torch.autograd.grad(call(*tensors).sin().sum(), tensors, create_graph=create_graph)
+
+    def inputs():
+        return [torch.randn(3, device=device, dtype=torch.float64, requires_grad=True) for _ in call.names]
+
+    def derivative(of, tensors):
+        return torch.autograd.grad(sum(x.square().sum() for x in of), tensors)
+
+    traced, other = make_fx(gradients)(*inputs()), inputs()
+    made, expected = traced(*other), gradients(*other, create_graph=True)
+    assert_close(made, expected)
+    assert_close(derivative(made, other), derivative(expected, other))
 
 
 @each(FUNCTIONS)

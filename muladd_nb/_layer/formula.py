@@ -72,7 +72,8 @@ class Formula:
         # saved tensors.
         again = private.is_recorded((*alive.values(), *there))
         with torch.inference_mode(False), torch.enable_grad():
-            leaves = [alive[argument] if again else alive[argument].detach() for argument in wanted]
+            # Views, because a detach() would stay in a traced program, whose gradients could not be differentiated.
+            leaves = [given[argument].view_as(given[argument]) for argument in wanted]
             leaves = [x if x.requires_grad else x.requires_grad_() for x in leaves]
             pairs = [(y, grad) for y, grad in zip(of_wanted(*leaves), there, strict=True) if y.requires_grad]
             results, gradients = zip(*pairs, strict=True) if pairs else ((), ())
