@@ -30,7 +30,8 @@ def test_it_is_traced_with_symbolic_shapes(call, device):
 
 
 @each(FUNCTIONS)
-def test_a_traced_gradient_is_that_of_other_values_and_has_a_derivative(call, device):
+@pytest.mark.parametrize("pre_dispatch", [False, True])
+def test_a_traced_gradient_is_that_of_other_values_and_has_a_derivative(call, device, pre_dispatch):
     """The map of torch._higher_order_ops records a backward pass in this manner, and differentiates it."""
 
     def gradients(*tensors, create_graph=False):
@@ -42,7 +43,7 @@ def test_a_traced_gradient_is_that_of_other_values_and_has_a_derivative(call, de
     def derivative(of, tensors):
         return torch.autograd.grad(sum(x.square().sum() for x in of), tensors)
 
-    traced, other = make_fx(gradients)(*inputs()), inputs()
+    traced, other = make_fx(gradients, pre_dispatch=pre_dispatch)(*inputs()), inputs()
     made, expected = traced(*other), gradients(*other, create_graph=True)
     assert_close(made, expected)
     assert_close(derivative(made, other), derivative(expected, other))

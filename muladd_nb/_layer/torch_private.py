@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from functools import reduce
+from functools import partial, reduce
 from operator import attrgetter, or_
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
@@ -179,6 +179,7 @@ keys_of_example = dispatch_keys_of(example).raw_repr() if dispatch_keys_of and e
 _DispatchKeySet = _find("torch._C:DispatchKeySet", CALLS)
 _dump = _find("torch._C:_dispatch_dump", CALLS)
 _key = _find("torch._C:_dispatch_key_parse", CALLS)
+_is_included = _find("torch._C:_dispatch_tls_is_dispatch_key_included", CALLS, otherwise=lambda key: True)
 _has_kernel_at = _find("torch._C:_dispatch_has_kernel_for_dispatch_key", CALLS)
 handle_of = _getter("torch:ops.aten.mul.Tensor", "_handle", CALLS)
 
@@ -274,8 +275,14 @@ class _Function(torch.autograd.Function):
 
 # If all these functions and attributes have these values, nothing observes which operators are called: there is no
 # transform, level of forward-mode AD, mode, profiler or torch.jit.trace. If a thread's `dispatch_keys` have their
-# default value, the first three need not be called.
-UNOBSERVED_KEYS = [(transforms_active, None, False), (dispatch_modes, None, 0), (_is_tracing, None, False)]
+# default value, the first four need not be called.
+UNOBSERVED_KEYS = [
+    (transforms_active, None, False),
+    (dispatch_modes, None, 0),
+    # make_fx(pre_dispatch=True), also in a backward pass. Without _key this raises an error, which is no answer.
+    (partial(_is_included, _key and _key("PreDispatch")), None, False),
+    (_is_tracing, None, False),
+]
 UNOBSERVED = [
     *([] if function_modes else [(_function_modes, None, 0)]),
     *([] if has_callbacks else [(_profiler, "_is_profiler_enabled", False)]),
