@@ -312,7 +312,7 @@ def redispatch_in_cpp(op: Any) -> int:
     qualified = op.name().removeprefix("aten::").replace(".", "_")
     more = "S6_" * (len(arguments(op)) - 1)
     symbol = f"_ZN2at4_ops{len(qualified)}{qualified}10redispatchEN3c1014DispatchKeySetERKNS_6TensorE{more}"
-    return _C.address(symbol) if _asks_cpp else 0
+    return _C.address(symbol) if _asks_cpp and None not in (_DispatchKeySet, _key, handle_of) else 0
 
 
 def has_kernel_for(op: Any, key: str) -> bool | None:
