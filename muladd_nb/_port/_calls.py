@@ -204,7 +204,7 @@ class Calls(Types):
         is_dispatch = "DISPATCH" in self.text(part(around.parent or EMPTY, "function"))
         before = self.source.data[max(call.start_byte - 200, 0) : call.start_byte]
         kinds = [f"with {of}" for x in inner for of in (self.type_of(x), x.type)]
-        kinds += ["with large"] * any(LARGE.search(self.text(x)) for x in inner)
+        kinds += ["with large"] * (("with large", name) in ROWS and any(map(self.is_large, inner)))
         kinds += ["in dispatch" if is_dispatch else f"in {part(around, 'declarator').type}"]
         kinds += ["for const pointer"] * (CONST_POINTER.search(before) is not None)
         return [(kind, name) for kind in kinds]
@@ -233,8 +233,14 @@ class Calls(Types):
 
     def makes_integers(self, name: str, inner: list[Node], options: Options) -> bool:
         """Tell whether full(size, 1) takes its dtype from the 1, or takes an integer that is too large for a double."""
-        value, known = "".join(map(self.text, inner[1:2])), options.keys() & {"dtype", "options"}
-        return name == "full" and (LARGE.search(value) is not None or not (known or FLOAT.match(value)))
+        known = options.keys() & {"dtype", "options"}
+        return name == "full" and (self.is_large(inner[1]) or not (known or FLOAT.match(self.text(inner[1]))))
+
+    def is_large(self, node: Node) -> bool:
+        """Tell whether a number, or any value that this file or a macro gives to its name, is a large integer."""
+        text, name = self.source.data.decode("utf-8", "replace"), self.text(node)
+        values = re.findall(rf"\b{name}\s*[=({{]([^;]*)", text) if node.type == "identifier" else []
+        return any(map(LARGE.search, [name, self.project.macros.get(name, ""), *values]))
 
     def read_options(self, node: Node) -> Options | None:
         """Return the parts of a TensorOptions, or None if it has other parts or its value is unknown."""
