@@ -1129,10 +1129,13 @@ def test_the_summary_names_the_lowest_torch_and_what_new_takes(tmp_path, capsys)
 
 def test_a_binding_is_told_its_schema(tmp_path, capsys):
     code = "typedef at::Tensor T;\nvoid f(T& x, const at::Tensor& y, std::vector<int64_t> z, float p);\n"
-    code += 'PYBIND11_MODULE(a, m) { m.def("f", &f); }\nTORCH_LIBRARY(a, m) { m.def("g", [](T x) { return x; }); }\n'
+    code += "int h(T x);\nstruct S { T k(T x); };\n"
+    code += 'PYBIND11_MODULE(a, m) { m.def("f", &f); m.def("h", &h); }\n'
+    code += 'TORCH_LIBRARY(a, m) { m.def("g", [](T x) { return x; }); m.class_<S>("S").def("k", &S::k); }\n'
     port(tmp_path, a_DOT_cpp=code)
     told = capsys.readouterr().out
-    assert 'm.def("f(Tensor(a!) x, Tensor y, int[] z, float p) -> ()")' in told
+    assert 'm.def("f(Tensor(a!) x, Tensor y, int[] z, float p) -> ()") (from' in told
+    assert 'm.def("h(Tensor x) -> int"), with Tensor(a!) for a tensor that it writes (from' in told
     assert 'm.def("g(...) -> ...")' in told
 
 
@@ -1151,6 +1154,7 @@ def test_setup_and_the_calls_of_the_module(tmp_path, capsys):
     )
     findings, report = found(tmp_path, capsys, setup_DOT_py=setup, ops_DOT_py="from . import _ext\n_ext.f(1)\n")
     assert {(3, "an extension for one CPython", "decision"), (2, "_ext.f", "decision")} <= findings
+    assert "k(Tensor x)" not in told
     flags = [x["to"] for x in report["findings"] if x["what"] == "no -DTORCH_TARGET_VERSION"]
     assert "0x020a000000000000" in flags[0]
     after = (ROOT / "docs/ship/migrate/setup_after.py").read_text()

@@ -296,7 +296,10 @@ class Calls(Types):
         if kind == "pybind":
             if name == "def" and literal and count > 1:
                 schema = self.schema_of(literal, inner[1])
-                self.tell(node, f'm.def("{literal}")', ("library", "pybind_def"), to=schema and f'm.def("{schema}")')
+                takes, _, returns = schema.rpartition("->")
+                writes = "Tensor" in takes and "!" not in takes and "Tensor" not in returns  # or it does nothing
+                to = schema and f'm.def("{schema}")' + ", with Tensor(a!) for a tensor that it writes" * writes
+                self.tell(node, f'm.def("{literal}")', ("library", "pybind_def"), to=to)
             return
         if name == "impl" and count == 2:
             self.read_impl(inner.pop())
