@@ -165,6 +165,8 @@ def fill(to: str, *, inner: Nodes = (), template: Nodes = (), this: Node = EMPTY
     for i, (argument, where) in enumerate(zip(inner, ranges, strict=True), 1):
         values[f"${i}"] = before_dot(argument.text, where) if f"${i}." in to else [where]
     values |= {f"$T{i}": [argument.byte_range] for i, argument in enumerate(template, 1)}
+    for i, argument in enumerate(inner, 1):
+        to = to.replace(f"(${i})", f"${i}") if argument.type == "parenthesized_expression" else to
     words = re.split(r"(\$self|\$dtype|\$device|\$,\*|\$\*|\$T\d|\$\d)", to)
     return [piece for word in words for piece in values.get(word, [word.encode()])]
 
