@@ -1146,12 +1146,15 @@ def test_the_summary_names_the_lowest_torch_and_what_new_takes(tmp_path, capsys)
 def test_a_binding_is_told_its_schema(tmp_path, capsys):
     code = "typedef at::Tensor T;\nvoid f(T& x, const at::Tensor& y, std::vector<int64_t> z, float p);\n"
     code += "int h(T x);\nstruct S { T k(T x); };\n"
-    code += 'PYBIND11_MODULE(a, m) { m.def("f", &f); m.def("h", &h); }\n'
+    code += "T w(T x, bool c = false, float d = 1, std::optional<int64_t> e = {}, int64_t g = N);\n"
+    code += 'PYBIND11_MODULE(a, m) { m.def("f", &f); m.def("h", &h); m.def("w", &w, "doc", py::arg("y").none(false),\n'
+    code += 'py::arg("c") = false, "d"_a = 1.5f, py::arg("e") = py::none(), py::arg("g") = N); }\n'
     code += 'TORCH_LIBRARY(a, m) { m.def("g", [](T x) { return x; }); m.class_<S>("S").def("k", &S::k); }\n'
     port(tmp_path, a_DOT_cpp=code)
     told = capsys.readouterr().out
     assert 'm.def("f(Tensor(a!) x, Tensor y, int[] z, float p) -> ()") (from' in told
     assert 'm.def("h(Tensor x) -> int"), with Tensor(a!) for a tensor that it writes (from' in told
+    assert 'm.def("w(Tensor y, bool c=False, float d=1.5, int? e=None, int g=...) -> Tensor") (from' in told
     assert 'm.def("g(...) -> ...")' in told
     assert "k(Tensor x)" not in told
 

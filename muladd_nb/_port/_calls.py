@@ -26,6 +26,9 @@ DEFAULTS = {"requires_grad": "false", "layout": "kStrided"}
 WIDE = {"int": "int64_t, as the schema's int is", "float": "double, as the schema's float is"}
 BOXED = ("pointer_expression", "identifier", "qualified_identifier", "template_function")
 STRING = re.compile(r'R"\((.*?)\)"|"((?:[^"\\]|\\.)*)"', re.DOTALL)
+# py::arg("x") = 1 and "x"_a = 1; and the values that schemas have, too.
+ARGUMENT = re.compile(r'(?:\barg\(\s*"(\w+)"\s*\)(?:\.\w+\(\w*\))*|"(\w+)"_a)\s*(?:=\s*(.+))?$', re.DOTALL)
+DEFAULT = re.compile(r'(true|false|-?\d[\d.e+-]*|"[^"\\]*")f?|.*\bnone\(\)|.*\bnullopt')
 SCHEMA = re.compile(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|[][(), ?])+")
 LOOPS = ("for_statement", "for_range_loop", "while_statement", "do_statement")
 # Code after which one of the names may have another value. It has the same value after x = x.contiguous().
@@ -295,7 +298,8 @@ class Calls(Types):
         has_schema, count = "(" in literal, len(inner)
         if kind == "pybind":
             if name == "def" and literal and count > 1:
-                schema = self.schema_of(literal, inner[1])
+                said = filter(None, map(ARGUMENT.search, map(self.text, inner[2:])))
+                schema = self.schema_of(literal, inner[1], [(x[1] or x[2], x[3] or "") for x in said])
                 takes, _, returns = schema.rpartition("->")
                 writes = "Tensor" in takes and "!" not in takes and "Tensor" not in returns  # or it does nothing
                 to = schema and f'm.def("{schema}")' + ", with Tensor(a!) for a tensor that it writes" * writes
@@ -340,18 +344,21 @@ class Calls(Types):
                 self.tell(function, text, ("library", "boxed"))
                 break
 
-    def schema_of(self, name: str, function: Node) -> str:
-        """Return the schema of a function from its declarations, and report parameters that a schema makes wider."""
+    def schema_of(self, name: str, function: Node, said: Sequence[tuple[str, str]] = ()) -> str:
+        """Return the schema of a function from its declarations, and report parameters that a schema makes wider.
+
+        ``said`` has the names and the defaults of the arguments, if the binding says them.
+        """
         target, found = self.text(function).lstrip("&").split("::")[-1].split("<")[0], list[str]()
         for source, node in self.project.named["function", target]:
             other = Calls(source, self.project, self.target)
-            if schema := other.schema(name.split("::")[-1], node):
+            if schema := other.schema(name.split("::")[-1], node, list(said)):
                 self.findings += [x for x in other.findings if x.how != "follows"]
                 found.append(schema)
         self.schemas += found[:1]
         return "".join(found[:1])
 
-    def schema(self, name: str, node: Node) -> str:
+    def schema(self, name: str, node: Node, said: list[tuple[str, str]]) -> str:
         """Write the schema of a declaration, or "" if one of its types has none."""
         parameters, returns = part(innermost(part(node, "declarator"))[1], "parameters"), self.in_schema(node)
         words, letter = [], ord("a")
@@ -364,7 +371,10 @@ class Calls(Types):
                 self.tell(parameter, text, ("library", "parameter"), to=WIDE[kind])
             if kind == "Tensor" and declarator.type == "reference_declarator" and not text.startswith("const"):
                 kind, letter = f"Tensor({chr(letter)}!)", letter + 1
-            words.append(f"{kind} {inner}")
+            inner, value = said.pop(0) if said else (inner, "")
+            if match := DEFAULT.fullmatch(value):
+                value = {"true": "True", "false": "False", None: "None"}.get(match[1], match[1])
+            words.append(f"{kind} {inner}" + f"={value if match else '...'}" * bool(value))
         return f"{name}({', '.join(words)}) -> {returns}" if returns and parameters.parent else ""
 
     def in_schema(self, node: Node) -> str:
