@@ -684,6 +684,10 @@ def test_it_writes(before, after, tmp_path, capsys):
     [
         ("using namespace at::mine;\nA a;", "using namespace at::mine;\nA a;"),
         ("using at::vstack;\nauto y = vstack({x});", "auto y = at::vstack({x});"),
+        (
+            "namespace torch::mine { using namespace torch::jit; Node* n; }",
+            "namespace torch::mine {  torch::jit::Node* n; }",
+        ),
         ("auto o = z.options();\nauto y = at::empty({1}, o);\ng(o);", "auto o = z.options();"),
         ("namespace { auto o = at::dtype(at::kInt); }\nauto y = at::empty({1}, o);", "namespace { auto o = at::dtype("),
         (

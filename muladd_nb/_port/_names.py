@@ -220,7 +220,7 @@ class Names(Findings):
     def qualify(self, words: list[Word], full: Path) -> None:
         """Write a name in full, because the using declaration that brought it is removed."""
         is_alias = words[0].text in self.aliases
-        is_open = any(full[: len(path)] == path for path in self.inside)
+        is_open = full[: len(full) - len(words)] in self.inside
         if (is_alias or (len(full) > len(words) and not is_open)) and self.resolve(words, called=True) == full:
             self.edits.append((*words[0].node.byte_range, ["::".join(full[: len(full) - len(words) + 1]).encode()]))
 
