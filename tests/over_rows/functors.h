@@ -490,12 +490,12 @@ struct QuaternionDot {
   }
 };
 
-// Takes integers. The negative of the smallest integer does not fit into its type.
+// Takes integers. Their sum, and the negative of the smallest one, do not fit into their type.
 struct Least {
   using dtypes = elementwise::List<uint8_t, int8_t, int64_t>;
   template <class C, class Row>
-  ELEMENTWISE_FUNCTION Results<C, int64_t> operator()(Row& row, Elements<C> x) const {
-    return {row.min(x), {row.argmin(x)}};
+  ELEMENTWISE_FUNCTION Results<C, int64_t, int64_t> operator()(Row& row, Elements<C> x) const {
+    return {row.min(x), {row.argmin(x), {row.sum(x)}}};
   }
 };
 

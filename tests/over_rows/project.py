@@ -54,7 +54,7 @@ SCHEMAS = [
     "rotate_half(Tensor x) -> Tensor",
     "cosine_similarity(Tensor x, Tensor y) -> Tensor",
     "quaternion_dot(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, Tensor f, Tensor g, Tensor h) -> Tensor",
-    "least(Tensor x) -> (Tensor, Tensor)",
+    "least(Tensor x) -> (Tensor, Tensor, Tensor)",
     "scaled_total_out(Tensor scale, Tensor x, int dim, Tensor(a!) out) -> ()",
     "running_(Tensor(a!) state, Tensor(b!) x, float momentum) -> ()",
     "place_of_max(Tensor x) -> (Tensor, Tensor)",

@@ -303,10 +303,10 @@ def test_a_label_out_of_range_is_refused_where_others_are_not_read(label):
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int64])
-def test_the_least_of_integers(dtype):
+def test_the_least_and_the_sum_of_integers(dtype):
     limits = torch.iinfo(dtype)
     x = torch.tensor([[5, 7, limits.min], [limits.min, 5, 7], [limits.max] * 3], dtype=dtype)
-    for got, expected in zip(ops.least(x), (x.amin(-1), x.argmin(-1)), strict=True):
+    for got, expected in zip(ops.least(x), (x.amin(-1), x.argmin(-1), x.sum(-1)), strict=True):
         assert torch.equal(got, expected)
 
 

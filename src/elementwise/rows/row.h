@@ -313,6 +313,8 @@ template <class Self, class C, class... R>
 class Row {
  public:
   using Number = math::primal_t<C>;
+  // Sums and products of integers are those of torch: an int8_t has too few bits.
+  using Total = std::conditional_t<std::is_floating_point_v<Number>, C, int64_t>;
   static constexpr bool has_softmax = false; // whether the pass knows what row.softmax returned in the forward pass
 
   ELEMENTWISE_INLINE auto size() const {
@@ -326,9 +328,9 @@ class Row {
     return {};
   }
 
-  ELEMENTWISE_INLINE C sum(const auto& f, auto... x) {
+  ELEMENTWISE_INLINE Total sum(const auto& f, auto... x) {
     const Loop loop(*this, x...);
-    return self().reduce_terms(Sum{}, terms(f, x...), x...);
+    return self().reduce_terms(Sum{}, terms<Total>(f, x...), x...);
   }
   ELEMENTWISE_INLINE C mean(const auto& f, auto... x) {
     static_assert(std::is_floating_point_v<Number>, "row.mean is for floating-point numbers");
@@ -354,9 +356,9 @@ class Row {
                                ELEMENTWISE_LAMBDA { return joined(n, identity, join, f); };
     return self().reduce_terms(reduction, terms(f, x...), x...);
   }
-  ELEMENTWISE_INLINE C product(const auto& f, auto... x) {
+  ELEMENTWISE_INLINE Total product(const auto& f, auto... x) {
     const Loop loop(*this, x...);
-    return self().reduce_terms(Product{}, terms(f, x...), x...);
+    return self().reduce_terms(Product{}, terms<Total>(f, x...), x...);
   }
   ELEMENTWISE_INLINE Number range(const auto& f, auto... x) {
     const Loop loop(*this, x...);
@@ -474,8 +476,9 @@ class Row {
   ELEMENTWISE_INLINE void begin_loop(const auto&... x) {
     self().source.size.begin_loop((0 | ... | reads(x)));
   }
+  template <class T = C>
   ELEMENTWISE_INLINE auto terms(const auto& f, auto... x) const {
-    return [this, f, x...](auto j) ELEMENTWISE_LAMBDA { return C(f(self().load(x, j)...)); };
+    return [this, f, x...](auto j) ELEMENTWISE_LAMBDA { return T(f(self().load(x, j)...)); };
   }
 
  private:
