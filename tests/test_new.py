@@ -356,7 +356,8 @@ int main(int, char** arguments) {
         assert done.stderr.startswith(sentence)
 
 
-def test_a_reduction_of_ones_own_takes_elements_as_they_are(tmp_path):
+def test_reductions_take_elements_as_they_are(tmp_path):
+    """A place is that of the least integer, which is no other number as a double."""
     program = compiled(
         tmp_path,
         """\
@@ -364,17 +365,21 @@ def test_a_reduction_of_ones_own_takes_elements_as_they_are(tmp_path):
 using namespace elementwise;
 struct Largest {
   template <class C, class Row>
-  Results<C, C> operator()(Row& row, Elements<C> x) const {
+  Results<C, C, int64_t, int64_t> operator()(Row& row, Elements<C> x, Elements<int64_t> time) const {
     const auto larger = [](C a, C b) { return a > b ? a : b; };
-    return {row.reduce(C(-9), larger, x), {row.reduce(-9, larger, [](C x) { return -x; }, x)}};
+    return {
+        row.reduce(C(-9), larger, x),
+        {row.reduce(-9, larger, [](C x) { return -x; }, x), {row.argmax(time), {row.argmin(time)}}}};
   }
 };
 int main() {
+  constexpr int64_t large = int64_t{1} << 60;
   double x[3] = {1, 3, 2}, first, second;
-  void* data[] = {&first, &second, x};
+  int64_t time[3] = {large + 1, large + 2, large}, last, least;
+  void* data[] = {&first, &second, &last, &least, x, time};
   const cpu::OneRow row{3, 0, data, nullptr, nullptr, nullptr};
-  passes::RowLoop<Kernel<Largest, Kind::tensor>, double>::compute(row);
-  return !(first == 3 && second == -1);
+  passes::RowLoop<Kernel<Largest, Kind::tensor, Kind::tensor>, double>::compute(row);
+  return !(first == 3 && second == -1 && last == 1 && least == 2);
 }
 """,
     )

@@ -388,11 +388,14 @@ class Row {
   }
   ELEMENTWISE_INLINE int64_t argmax(const auto& f, auto... x) {
     const Loop loop(*this, x...);
-    const auto value = [&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); };
+    using T = decltype(f(self().load(x, 0)...));
+    // Two integers may be equal once they are rounded to floating-point numbers.
+    using To = std::conditional_t<std::is_integral_v<T> && std::is_floating_point_v<Number>, int64_t, C>;
+    const auto value = [&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(To(f(self().load(x, j)...))); };
     return self().argmax_of(value, x...);
   }
   ELEMENTWISE_INLINE int64_t argmin(const auto& f, auto... x) {
-    return argmax([&](auto... element) ELEMENTWISE_LAMBDA { return reversed(C(f(element...))); }, x...);
+    return argmax([&](auto... element) ELEMENTWISE_LAMBDA { return reversed(f(element...)); }, x...);
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
     if (Self::derives || x.place < 0) check_no_loop();
