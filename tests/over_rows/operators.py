@@ -237,7 +237,7 @@ CASES = [
     ),
     case(
         "fused_add_rms_norm",
-        lambda tensor, either: (tensor(), tensor(), tensor(), either(0.5, 0.01)),
+        lambda tensor, either: (tensor(), tensor(), tensor(shape=tensor.shape[-1:]), either(0.5, 0.01)),
         fused_add_rms_norm,
     ),
     case(

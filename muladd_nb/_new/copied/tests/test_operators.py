@@ -322,8 +322,9 @@ def test_writes_that_are_refused(case, device):
                 message = ".* is written to and must share no memory with "
                 if args[other].numel() >= (n := x.numel()):  # over rows their shapes may differ
                     refused(message, place, lambda given, j=other, n=n, x=x: given[j].view(-1)[:n].view_as(x))
-            else:  # it may be the same tensor: each element is read before it is written
-                refused(f"{name} must be .* itself or share no memory with it", place, partial(overlapping, other))
+            else:  # if it has the same shape, it may be the same tensor: each element is read before it is written
+                message = f"{name} (must be .* itself or|is written to and must) share no memory with "
+                refused(message, place, partial(overlapping, other, x))
             in_dims = tuple(0 if i == other else None for i in range(len(args)))
             with pytest.raises(RuntimeError, match=".* must have a batch dimension under vmap"):
                 vmap(lambda *y, other=other: case.call(*y, out=y[other]), in_dims)(
@@ -344,11 +345,12 @@ def test_writes_that_are_refused(case, device):
             refuses(case, message, case.call, *given, out=given[place])
 
 
-def overlapping(place, given):
-    """Replace the argument at this index, and return another tensor that shares all but one element with it."""
-    memory = given[place].new_zeros(given[place].numel() + 1)
-    given[place] = memory[1:].view_as(given[place])
-    return memory[:-1].view_as(given[place])
+def overlapping(place, x, given):
+    """Replace the argument at this index, and return a tensor like x that begins at its last element."""
+    last = given[place].numel() - 1
+    memory = x.new_zeros(last + x.numel())
+    given[place] = memory[: last + 1].view_as(given[place])
+    return memory[last:].view_as(x)
 
 
 def refuses(case, message, function, *args, **options):
