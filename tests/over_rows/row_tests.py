@@ -431,7 +431,7 @@ def test_a_compiled_derivative_of_a_size_that_depends_on_data():
 def test_rows_of_special_values(value):
     for x in (
         torch.full((2, 40), value),
-        torch.tensor([[1.0, value, 2.0]]),
+        torch.tensor([[1.0, value, 200.0]]),  # exp(200) is no float
         torch.tensor([[1.0, value, -float("inf")]]),
     ):
         x = x.requires_grad_()
@@ -446,11 +446,11 @@ def test_rows_of_special_values(value):
             close(*gradients, 1e-6)
 
 
-def test_one_of_several_results_has_the_gradient_nan_if_an_element_is_infinite():
+def test_one_of_several_results_has_the_gradient_nan_by_an_infinite_element():
     x = torch.tensor([[1.0, float("inf"), 0.0], [1, 2, 3]], requires_grad=True)
     for result in range(2):
         (gradient,) = torch.autograd.grad(ops.softmax_xentropy(x, torch.tensor([0, 0]), 0.0)[result].sum(), x)
-        assert gradient[0].isnan().all() and gradient[1].isfinite().all()
+        assert gradient.isnan().tolist() == [[False, True, False], [False] * 3]
 
 
 @pytest.mark.parametrize("n", [3, 300, 2100])

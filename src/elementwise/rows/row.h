@@ -366,7 +366,10 @@ class Row {
     return self().reduce_terms(Range{}, value, x...);
   }
   ELEMENTWISE_INLINE C log_sum_exp(const auto& f, auto... x) {
-    const Number most = range(f, x...), shift = math::choose(most - most == 0, most, Number(0));
+    // Beside an infinite element, no finite one may overflow: its derivative is 0.
+    constexpr Number largest = std::numeric_limits<Number>::max();
+    const Number most = range(f, x...);
+    const Number shift = math::choose(most - most == 0, most, math::choose(most > 0, largest, Number(0)));
     const auto power = [=](auto... element) ELEMENTWISE_LAMBDA { return exp(f(element...) - shift); };
     const C total = sum(power, x...);
     C all = log(total);
