@@ -63,4 +63,6 @@ def _take_away(patch: pytest.MonkeyPatch, package: str, instead: str, module: st
     if owner is torch._C.TensorBase:  # immutable, so we replace the whole class
         others = {key: getattr(owner, key) for key in dir(owner) if key != name}
         return patch.setattr(found, outer[0], SimpleNamespace(**others))
-    return patch.delattr(owner if name in getattr(owner, "__dict__", ()) else type(owner), name)
+    for has in (owner, *type.mro(owner if isinstance(owner, type) else type(owner))):
+        if name in getattr(has, "__dict__", ()):
+            patch.delattr(has, name)

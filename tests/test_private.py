@@ -78,6 +78,8 @@ IN_CPP = [path for path in names if path.startswith("libtorch:")]  # empty on a 
 QUICK = [
     *IN_CPP,
     "torch._C:_are_functorch_transforms_active",
+    "torch._C:_dispatch_key_parse",
+    "torch._C:_dispatch_keys",
     "torch._C:_len_torch_dispatch_stack",
     "torch.autograd.forward_ad:_current_level",
     "torch.autograd.forward_ad:_set_fwd_grad_enabled",

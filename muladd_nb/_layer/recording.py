@@ -76,8 +76,6 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
         dual = private.may_be_dual()
         if not dual and not private.is_recorded(args):
             return redispatch(private.below_autograd(keyset), *args)
-        if refuse_tangents and dual and any(map(private.has_tangent, args)):
-            refuse_tangents()
         if dual and in_forward_mode and (made := in_forward_mode(keyset, args)) is not None:
             return made
         below: Callable[..., Any] = partial(compute, private.below_autograd(keyset))
@@ -88,6 +86,8 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
             with at_this_level():
                 returned = apply(private.with_current_grad_modes(below), *args)
         else:
+            if refuse_tangents and dual and any(map(private.has_tangent, args)):
+                refuse_tangents()
             returned = apply(below, *args)
         if dual and rule.check_tangent:
             for place in (place for place, x in enumerate(args) if private.has_tangent(x)):
