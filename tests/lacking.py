@@ -66,3 +66,4 @@ def _take_away(patch: pytest.MonkeyPatch, package: str, instead: str, module: st
     for has in (owner, *type.mro(owner if isinstance(owner, type) else type(owner))):
         if name in getattr(has, "__dict__", ()):
             patch.delattr(has, name)
+    return None

@@ -55,6 +55,15 @@ def test_a_plain_call_goes_past_the_dispatcher(device, call, taken):
         assert taken() == 1
 
 
+@each(TAKEN)
+def test_a_call_with_other_dispatch_keys_than_the_default_ones_goes_through_the_dispatcher(call, device, taken):
+    a, b, c, out = (torch.randn(3, device=device) for _ in range(4))
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+    with torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(keys):
+        call(a, b, c, out=out if call.writes else None)
+    assert taken() == (not IN_CPP)  # without torch's C++ functions, the keys cannot be read
+
+
 # ---- Kinds of tensors, by the dispatch keys that a dense tensor does not have
 
 

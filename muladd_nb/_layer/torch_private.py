@@ -274,8 +274,8 @@ class _Function(torch.autograd.Function):
 
 
 # If all these functions and attributes have these values, nothing observes which operators are called: there is no
-# transform, level of forward-mode AD, mode, profiler or torch.jit.trace. If a thread's `dispatch_keys` have their
-# default value, the first four need not be called.
+# transform, level of forward-mode AD, mode, profiler or torch.jit.trace. Those of UNOBSERVED_KEYS are called only if a
+# thread's `dispatch_keys` cannot be read, which tell the same.
 UNOBSERVED_KEYS = [
     (transforms_active, None, False),
     (dispatch_modes, None, 0),

@@ -83,12 +83,10 @@ def write_project(parent, *names):
         text = table.read_text().replace(entry, entry + "derivative=DERIVATIVE")
         imported = "from ._layer import Elementwise, register\n"
         table.write_text(text.replace(imported, imported + "from .relative import DERIVATIVE\n"))
-    for path in (
-        project / "python/row_ops/ops.py",
-        project / "README.md",
-    ):  # a test wants no text of the template there
-        text = re.sub(r'"""(?:Return|Divide) .*"""', '"""Compute what tests/operators.py says."""', path.read_text())
-        path.write_text(re.sub(r"(?m)^(\| `row_ops[^`]*` \|)[^|]*\|", r"\1 what tests/operators.py says |", text))
+    said = "what tests/operators.py says"  # a test wants no text of the template
+    for path in (project / "python/row_ops/ops.py", project / "README.md"):
+        text = re.sub(r'"""(?:Return|Write|Divide) .*"""', f'"""Compute {said}."""', path.read_text())
+        path.write_text(re.sub(r"(?m)^(\| `row_ops[^`]*` \|)[^|]*\|", rf"\1 {said} |", text))
     if not names:
         shutil.copy(HERE / "row_tests.py", project / "tests/test_rows.py")
     return project

@@ -110,11 +110,13 @@ inline bool all_as_expected(const std::vector<Torch::Question>& questions) {
   return true;
 }
 
-// Whether a mode, a transform, a profiler or tracing would notice which operators are called.
+// Whether a mode, a transform, a profiler or tracing would notice which operators are called. Any dispatch keys but the
+// default ones may be those of an observer that we do not know.
 inline bool is_observed() {
   const auto& in_c = torch().in_c;
   return (in_c.function_modes && in_c.function_modes() > 0) || (in_c.has_callbacks && in_c.has_callbacks()) ||
-         !all_as_expected(torch().others) || !(has_default_dispatch() || all_as_expected(torch().of_keys));
+         !all_as_expected(torch().others) ||
+         !(torch().dispatch_keys.empty() ? all_as_expected(torch().of_keys) : has_default_dispatch());
 }
 
 // Whether autocast is active for any device.
