@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from functools import partial, reduce
+from functools import reduce
 from operator import attrgetter, or_
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
@@ -179,6 +179,7 @@ keys_of_example = dispatch_keys_of(example).raw_repr() if dispatch_keys_of and e
 _DispatchKeySet = _find("torch._C:DispatchKeySet", CALLS)
 _dump = _find("torch._C:_dispatch_dump", CALLS)
 _key = _find("torch._C:_dispatch_key_parse", CALLS)
+_PRE_DISPATCH = _key and _key("PreDispatch")
 _is_included = _find("torch._C:_dispatch_tls_is_dispatch_key_included", CALLS, otherwise=lambda key: True)
 _has_kernel_at = _find("torch._C:_dispatch_has_kernel_for_dispatch_key", CALLS)
 handle_of = _getter("torch:ops.aten.mul.Tensor", "_handle", CALLS)
@@ -273,14 +274,18 @@ class _Function(torch.autograd.Function):
         return False
 
 
+def _is_pre_dispatch() -> bool:
+    """Return whether make_fx(pre_dispatch=True) runs, also in a backward pass. True if torch cannot tell."""
+    return _PRE_DISPATCH is None or _is_included(_PRE_DISPATCH)
+
+
 # If all these functions and attributes have these values, nothing observes which operators are called: there is no
 # transform, level of forward-mode AD, mode, profiler or torch.jit.trace. Those of UNOBSERVED_KEYS are called only if a
 # thread's `dispatch_keys` cannot be read, which tell the same.
 UNOBSERVED_KEYS = [
     (transforms_active, None, False),
     (dispatch_modes, None, 0),
-    # make_fx(pre_dispatch=True), also in a backward pass. Without _key this raises an error, which is no answer.
-    (partial(_is_included, _key and _key("PreDispatch")), None, False),
+    (_is_pre_dispatch, None, False),
     (_is_tracing, None, False),
 ]
 UNOBSERVED = [
