@@ -72,7 +72,8 @@ class Formula:
         # saved tensors.
         again = private.is_recorded((*alive.values(), *there))
         with torch.inference_mode(False), torch.enable_grad():
-            # Views, because a detach() would stay in a traced program, whose gradients could not be differentiated.
+            # We take views, because a detach() would stay in a traced program, whose gradients could not be
+            # differentiated. Views that were made in no_grad mode, as `alive` may be, have the derivative 0.
             leaves = [given[argument].view_as(given[argument]) for argument in wanted]
             leaves = [x if x.requires_grad else x.requires_grad_() for x in leaves]
             pairs = [(y, grad) for y, grad in zip(of_wanted(*leaves), there, strict=True) if y.requires_grad]

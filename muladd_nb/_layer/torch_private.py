@@ -280,8 +280,8 @@ def _is_pre_dispatch() -> bool:
 
 
 # If all these functions and attributes have these values, nothing observes which operators are called: there is no
-# transform, level of forward-mode AD, mode, profiler or torch.jit.trace. Those of UNOBSERVED_KEYS are called only if a
-# thread's `dispatch_keys` cannot be read, which tell the same.
+# transform, level of forward-mode AD, mode, profiler or torch.jit.trace. A thread's `dispatch_keys` tell what the
+# functions of UNOBSERVED_KEYS do, so these are called only if the keys cannot be read.
 UNOBSERVED_KEYS = [
     (transforms_active, None, False),
     (dispatch_modes, None, 0),

@@ -26,7 +26,7 @@ DEFAULTS = {"requires_grad": "false", "layout": "kStrided"}
 WIDE = {"int": "int64_t, as the schema's int is", "float": "double, as the schema's float is"}
 BOXED = ("pointer_expression", "identifier", "qualified_identifier", "template_function")
 STRING = re.compile(r'R"\((.*?)\)"|"((?:[^"\\]|\\.)*)"', re.DOTALL)
-# py::arg("x") = 1 and "x"_a = 1; and the values that schemas have, too.
+# The first matches py::arg("x") = 1 and "x"_a = 1, the second the default values that a schema can have, too.
 ARGUMENT = re.compile(r'(?:\barg\(\s*"(\w+)"\s*\)(?:\.\w+\(\w*\))*|"(\w+)"_a)\s*(?:=\s*(.+))?$', re.DOTALL)
 DEFAULT = re.compile(r'(true|false|-?\d[\d.e+-]*|"[^"\\]*")f?|.*\bnone\(\)|.*\bnullopt')
 SCHEMA = re.compile(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|[][(), ?])+")

@@ -110,8 +110,8 @@ inline bool all_as_expected(const std::vector<Torch::Question>& questions) {
   return true;
 }
 
-// Whether a mode, a transform, a profiler or tracing would notice which operators are called. Any dispatch keys but the
-// default ones may be those of an observer that we do not know.
+// Tells whether a mode, a transform, a profiler or tracing would notice which operators are called. Dispatch keys other
+// than the default ones may be those of an observer that we do not know.
 inline bool is_observed() {
   const auto& in_c = torch().in_c;
   return (in_c.function_modes && in_c.function_modes() > 0) || (in_c.has_callbacks && in_c.has_callbacks()) ||
