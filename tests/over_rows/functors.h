@@ -440,6 +440,18 @@ struct ScaledVariance {
   }
 };
 
+// As exact as torch.var, also where the mean is much larger than the deviations. The rounding error of the mean is the
+// mean of x - mean.
+struct Variance {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, int64_t /*dim*/) const {
+    const C mean = row.mean(x);
+    const C error = row.mean([=](C x) { return x - mean; }, x);
+    const auto deviation = [=](C x) { return x - mean - error; };
+    return row.mean([=](C x) { return deviation(x) * deviation(x); }, x);
+  }
+};
+
 // The scale has another dtype than C, so there is no derivative by it.
 struct ScaledNorm {
   template <class C, class Row>

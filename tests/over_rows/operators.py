@@ -363,6 +363,12 @@ CASES = [
         shapes=((2, 3), (5,), (3, 1, 33), (2, 2100), (300, 501)),
         results=(),
     ),
+    case(
+        "variance",
+        lambda tensor, either: (tensor(), either(-1, 0)),
+        lambda x, dim: x.var(dim, correction=0),
+        extremes=FINITE,
+    ),
     case("scaled_variance", lambda tensor, either: (tensor(), tensor(shape=tensor.shape[:-1])), scaled_variance),
     case(
         "scaled_squares",

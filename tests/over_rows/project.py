@@ -44,6 +44,7 @@ SCHEMAS = [
     "inf_norm(Tensor x) -> Tensor",
     "max_with_place(Tensor x, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
     "weighted_sum(Tensor x, Tensor weight, int dim=-1) -> Tensor",
+    "variance(Tensor x, int dim=-1) -> Tensor",
     "scaled_variance(Tensor x, Tensor scale) -> (Tensor, Tensor)",
     "scaled_squares(Tensor x, Tensor scale, int dim=-1) -> Tensor",
     "scaled(Tensor scale, Tensor x) -> Tensor",
