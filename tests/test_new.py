@@ -386,6 +386,39 @@ int main() {
     run(program, cwd=tmp_path)
 
 
+def test_a_bool_in_memory_is_true_if_it_is_not_zero(tmp_path):
+    """As torch reads x.view(torch.bool), whose bytes may have any value."""
+    program = compiled(
+        tmp_path,
+        """\
+#include "elementwise/cpu/kernels.h"
+using namespace elementwise;
+struct Twice {
+  template <class C>
+  C operator()(C x, bool keep) const { return x * static_cast<C>(keep + keep); }
+};
+struct TwiceOfRow {
+  template <class C, class Row>
+  C operator()(Row& row, Elements<C> x, bool keep) const { return row.sum(x) * static_cast<C>(keep + keep); }
+};
+int main() {
+  unsigned char keep[40];
+  double x[40], y[40], sum;
+  for (int i = 0; i < 40; i++) x[i] = 1, keep[i] = static_cast<unsigned char>(i);
+  void* data[] = {y, x, keep};
+  cpu::baseline::computer<Kernel<Twice, Kind::tensor, Kind::tensor>>(kOrdinal<double>).row(40, data, nullptr);
+  for (int i = 0; i < 40; i++)
+    if (y[i] != (i > 0 ? 2 : 0)) return 1;
+  void* of_row[] = {&sum, x, keep + 39};
+  const cpu::OneRow row{40, 0, of_row, nullptr, nullptr, nullptr};
+  passes::RowLoop<Kernel<TwiceOfRow, Kind::tensor, Kind::tensor>, double>::compute(row);
+  return sum == 80 ? 0 : 2;
+}
+""",
+    )
+    run(program, cwd=tmp_path)
+
+
 NINE = ", ".join(f"elementwise::Elements<C> {x}" for x in "abcdefghi")
 ONE = "elementwise::Elements<C> x"
 FAMILY = "decltype(elementwise::derivatives::family<F_>()) made"

@@ -159,6 +159,10 @@ template <class C>
 C widen(C x) {
   return x;
 }
+// In torch every byte other than 0 is true, and x.view(torch.bool) has such bytes. To the compiler a bool is 0 or 1.
+inline bool widen(const bool& x) {
+  return reinterpret_cast<const uint8_t&>(x) != 0;
+}
 template <class T>
 T narrow(auto x) {
   if constexpr (std::is_same_v<T, bfloat16>)

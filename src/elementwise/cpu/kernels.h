@@ -62,7 +62,7 @@ Lanes<compute_t<T>, n> load(const Element<T>* from) {
       to.lane[k] = bits_as<float>(second ? two & 0xffff0000 : two << 16);
     }
     return to;
-  } else if constexpr (std::is_same_v<T, compute_t<T>>) {
+  } else if constexpr (std::is_same_v<T, compute_t<T>> && !std::is_same_v<T, bool>) {
     Lanes<T, n> to;
     // We do not copy element by element: GCC would keep the first one in a register, load each next one at the end of
     // a step, and not vectorise the loop of a functor with a condition.

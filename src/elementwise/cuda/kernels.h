@@ -25,6 +25,9 @@ template <class C>
 __device__ C widen(C x) {
   return x;
 }
+__device__ bool widen(const bool& x) { // see cpu/convert.h
+  return reinterpret_cast<const uint8_t&>(x) != 0;
+}
 
 template <class T>
 __device__ T narrow(compute_t<T> x) {

@@ -14,7 +14,7 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-using RowBool = bool; // a bool of a row, as memory has it
+using RowBool = uint8_t; // a bool of a row, as memory has it
 
 // The number of elements of a row.
 struct Extent {

@@ -585,6 +585,8 @@ struct RowFunctor {
       return {data, place};
     else if constexpr (std::is_same_v<X, C>)
       return row.lifted(place, data, 0);
+    else if constexpr (std::is_same_v<X, bool>)
+      return *static_cast<const uint8_t*>(data) != 0; // any other byte is true (cpu/convert.h)
     else
       return *static_cast<const X*>(data);
   }
