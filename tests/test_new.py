@@ -176,14 +176,24 @@ template elementwise::Dual<float> power(elementwise::Dual<float>, elementwise::D
     assert "std::pow has no derivative: write elementwise::pow, of elementwise/math.h, or leave" in error
 
 
-@pytest.mark.parametrize("function", ["abs", "exp", "pow"])
-def test_a_function_of_c_is_not_called_by_mistake(tmp_path, function):
-    """C's abs, which is for an int, would round towards zero, and its other functions are slow."""
+@pytest.mark.parametrize(
+    ("function", "type_"), [("abs", "float"), ("exp", "float"), ("pow", "float"), ("abs", "int64_t")]
+)
+def test_a_function_of_c_is_not_called_by_mistake(tmp_path, function, type_):
+    """C's abs, which is for an int, would round towards zero or cut to 32 bits, and its other functions are slow."""
     call = f"{function}(x, 2)" if function == "pow" else f"{function}(x)"
     include = '#include "elementwise/math.h"\n'
-    text = f"{include}template <class C>\nC f(C x) {{\n  return {call};\n}}\ntemplate float f(float);\n"
+    text = f"{include}template <class C>\nC f(C x) {{\n  return {call};\n}}\ntemplate {type_} f({type_});\n"
     (error,) = errors_of(text, tmp_path)
     assert f"write elementwise::{function}, of elementwise/math.h" in error
+
+
+@pytest.mark.parametrize("call", ["exp(n)", "sqrt(n)", "fma(n, n, n)", "rint(n)"])
+def test_a_function_does_not_take_an_integer(tmp_path, call):
+    """The root of an integer would be cut to an integer, and a number beyond 2**53 rounded."""
+    text = f'#include "elementwise/math.h"\nint64_t f(int64_t n) {{\n  return elementwise::{call};\n}}\n'
+    first, *_ = errors_of(text, tmp_path)
+    assert "the functions of elementwise/math.h take float and double: convert an integer" in first
 
 
 def test_a_functor_that_leaves_out_a_result_does_not_compile(tmp_path):

@@ -58,7 +58,7 @@ ELEMENTWISE_INLINE C clamp(C x, C low, C high) {
 template <class C>
 ELEMENTWISE_INLINE C rint(C x) {
 #if defined(__CUDACC__) || defined(__SSE4_1__) || defined(__aarch64__)
-  return std::rint(x);
+  return std::rint(math::real(x));
 #else
   using math::kInteger;
   const C of = math::magnitude(x), rounded = of + kInteger<C>; // to an integer
@@ -89,13 +89,13 @@ ELEMENTWISE_INLINE C trunc(C x) {
 // x * y + z. Error: 0.5 (float), 0.5 (double): it is rounded once.
 template <class C>
 ELEMENTWISE_INLINE C fma(C x, C y, C z) {
-  return std::fma(x, y, z);
+  return std::fma(math::real(x), y, z);
 }
 
 // The square root; NaN for x < 0. Error: 0.5 (float), 0.5 (double).
 template <class C>
 ELEMENTWISE_INLINE C sqrt(C x) {
-  return std::sqrt(x);
+  return std::sqrt(math::real(x));
 }
 
 // 1 / sqrt(x); infinite at 0, NaN for x < 0. Error: 0.5 (float), 0.51 (double). It would be rounded twice; a step of

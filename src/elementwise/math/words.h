@@ -34,6 +34,13 @@ struct BitsOf {
 template <class C>
 using bits_t = typename BitsOf<C>::type;
 
+// Returns x for functions of <cmath>, which would convert an integer to double; ours refuse it.
+template <class C>
+ELEMENTWISE_INLINE C real(C x) {
+  static_assert(sizeof(bits_t<C>) == sizeof(C));
+  return x;
+}
+
 template <class C>
 constexpr int kMantissa = std::numeric_limits<C>::digits - 1; // stored bits of the significand: 23 or 52
 template <class C>
