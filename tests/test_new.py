@@ -454,6 +454,13 @@ GRADIENTS = COMPUTE.replace("F_", "elementwise::rows::DerivedOperator<F_, elemen
             "over rows, `using dtypes` cannot have bool: name uint8_t",
         ),
         (
+            "f(Tensor x, float c)",
+            "int32_t",
+            f"C operator()(Row& row, {ONE}, C c) const {{ return row.max(x) * c; }}",
+            "F_::Kernel made",
+            "or a double for a float, as it must be if C is an integer",
+        ),
+        (
             "f(Tensor x)",
             "double",
             f"C operator()(Row& row, {ONE}) const {{ return row.reduce(0, [](int a, int b) {{ return a ^ b; }}, x); }}",

@@ -36,9 +36,7 @@ struct Bound<C, Kernel<F, kKind...>> {
  private:
   template <size_t... I, class... X>
   ELEMENTWISE_FUNCTION auto call(std::index_sequence<I...>, X... elements) const {
-    ELEMENTWISE_REQUIRE(
-        F, (std::is_invocable_v<F, decltype(argument<I>(elements...))...>),
-        "the functor must take what its declaration says; if C is an integer or bool, a float is passed as double");
+    ELEMENTWISE_REQUIRE(F, (std::is_invocable_v<F, decltype(argument<I>(elements...))...>), ELEMENTWISE_MUST_TAKE);
     return F{}(argument<I>(elements...)...);
   }
 

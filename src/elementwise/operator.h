@@ -259,16 +259,18 @@ struct DeclarationWriter {
 };
 
 // Whether a parameter of type P takes an argument of this kind. Types must match exactly: C++ would convert a number of
-// another type silently, and a tensor would get the parameter's dtype.
-template <Kind kind, class P>
-constexpr bool kTakes = is_tensor(kind)        ? parameters::is_a<P, Optional> == (kind != Kind::tensor)
-                        : kind >= Kind::chosen ? parameters::is_one_of<P>
-                        : kind == Kind::real   ? std::is_same_v<P, parameters::AnyC> || std::is_same_v<P, double>
-                        : kind == Kind::integer || kind == Kind::sizes ? std::is_same_v<P, int64_t>
-                                                                       : std::is_same_v<P, bool>;
-template <Kind... kKind, class... P>
+// another type silently, and a tensor would get the parameter's dtype. A `float` is no C if that may be an integer.
+template <class Dtypes, Kind kind, class P>
+constexpr bool kTakes =
+    is_tensor(kind)        ? parameters::is_a<P, Optional> == (kind != Kind::tensor)
+    : kind >= Kind::chosen ? parameters::is_one_of<P>
+    : kind == Kind::real
+        ? std::is_same_v<P, double> || (std::is_same_v<P, parameters::AnyC> && std::is_same_v<Dtypes, FloatsOf<Dtypes>>)
+    : kind == Kind::integer || kind == Kind::sizes ? std::is_same_v<P, int64_t>
+                                                   : std::is_same_v<P, bool>;
+template <class Dtypes, Kind... kKind, class... P>
 constexpr bool takes(List<P...>) {
-  if constexpr (sizeof...(kKind) == sizeof...(P)) return (kTakes<kKind, P> && ...);
+  if constexpr (sizeof...(kKind) == sizeof...(P)) return (kTakes<Dtypes, kKind, P> && ...);
   return false;
 }
 
@@ -286,6 +288,13 @@ struct Require<true, Functor, sentence> {};
   static_assert(sizeof(elementwise::Require<condition, Functor, sentence>))
 #endif
 
+#define ELEMENTWISE_MUST_TAKE                                                                                         \
+  "the functor must take what its declaration says, in its order, and be const: a C for each Tensor and float (or a " \
+  "double for a float, as it must be if C is an integer or bool), an elementwise::Optional<C> for each Tensor?, an "  \
+  "int64_t or an elementwise::OneOf<...> for each int, a bool or an elementwise::OneOf<true, false> for each bool; "  \
+  "and over rows a Row& before these, and an elementwise::Elements<C> for a tensor with a value for each element of " \
+  "a row"
+
 // A functor and the kind of each of its arguments. Results<T> and Inputs<T> are the types of its results and inputs in
 // a call with dtype T. Inputs are the tensors that are passed.
 template <class F, Kind... kKind>
@@ -294,11 +303,7 @@ struct Kernel {
   using Dtypes = typename DtypesOf<F>::type;
   using Parameters = parameters::Of<F, sizeof...(kKind)>;
   ELEMENTWISE_REQUIRE(
-      F, (!Parameters::kAreRead || takes<kKind...>(typename Parameters::Arguments{})),
-      "the functor must take what its declaration says, in its order, and be const: a C for each Tensor and float, an "
-      "elementwise::Optional<C> for each Tensor?, an int64_t or an elementwise::OneOf<...> for each int, a bool or an "
-      "elementwise::OneOf<true, false> for each bool; and over rows a Row& before these, and an "
-      "elementwise::Elements<C> for a tensor with a value for each element of a row");
+      F, (!Parameters::kAreRead || takes<Dtypes, kKind...>(typename Parameters::Arguments{})), ELEMENTWISE_MUST_TAKE);
   using OfResults = parameters::Each<typename Parameters::Results>;
   using OfInputs = parameters::Each<decltype(parameters::tensors<(kKind == Kind::tensor || kKind == Kind::optional)...>(
       typename Parameters::Arguments{}))>;
