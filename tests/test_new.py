@@ -382,6 +382,14 @@ struct Largest {
         {row.reduce(-9, larger, [](C x) { return -x; }, x), {row.argmax(time), {row.argmin(time)}}}};
   }
 };
+struct Places {
+  template <class C, class Row>
+  Results<int64_t, int64_t, int64_t> operator()(
+      Row& row, Elements<C> x, Elements<int64_t> time, Elements<uint64_t> unsigned_time) const {
+    const auto half = [](C x) { return 0.5 * x; };
+    return {row.argmax(time), {row.argmax(unsigned_time), {row.argmax(half, x)}}};
+  }
+};
 int main() {
   constexpr int64_t large = int64_t{1} << 60;
   double x[3] = {1, 3, 2}, first, second;
@@ -389,7 +397,14 @@ int main() {
   void* data[] = {&first, &second, &last, &least, x, time};
   const cpu::OneRow row{3, 0, data, nullptr, nullptr, nullptr};
   passes::RowLoop<Kernel<Largest, Kind::tensor, Kind::tensor>, double>::compute(row);
-  return !(first == 3 && second == -1 && last == 1 && least == 2);
+  if (!(first == 3 && second == -1 && last == 1 && least == 2)) return 1;
+  int8_t of_int8[3] = {0, 1, 2};
+  uint64_t unsigned_time[3] = {1, 3ull * large * 4, 2};
+  int64_t places[3];
+  void* others[] = {places, places + 1, places + 2, of_int8, time, unsigned_time};
+  const cpu::OneRow other{3, 0, others, nullptr, nullptr, nullptr};
+  passes::RowLoop<Kernel<Places, Kind::tensor, Kind::tensor, Kind::tensor>, int8_t>::compute(other);
+  return !(places[0] == 1 && places[1] == 1 && places[2] == 2);
 }
 """,
     )

@@ -392,8 +392,10 @@ class Row {
   ELEMENTWISE_INLINE int64_t argmax(const auto& f, auto... x) {
     const Loop loop(*this, x...);
     using T = decltype(f(self().load(x, 0)...));
-    // Two integers may be equal once they are rounded to floating-point numbers.
-    using To = std::conditional_t<std::is_integral_v<T> && std::is_floating_point_v<Number>, int64_t, C>;
+    // Two numbers of another type may be equal once they are converted to C.
+    using Wide = std::conditional_t<std::is_unsigned_v<T>, uint64_t, int64_t>;
+    using To = std::conditional_t<
+        std::is_integral_v<T> && !std::is_same_v<T, C>, Wide, std::conditional_t<std::is_integral_v<Number>, T, C>>;
     const auto value = [&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(To(f(self().load(x, j)...))); };
     return self().argmax_of(value, x...);
   }
