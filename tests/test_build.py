@@ -109,3 +109,30 @@ def test_nvcc_reads_the_dtypes_of_a_functor_as_the_host_compiler_does(tmp_path):
     source.write_text(FUNCTOR)
     done = run("nvcc", "-std=c++20", "-arch=sm_90", f"-I{ROOT / 'src'}", "-c", source, "-o", os.devnull)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+ROWS = """
+#include "elementwise/elementwise.h"
+struct OfRow {
+  using dtypes = elementwise::List<double>;
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION elementwise::Results<C, int64_t> operator()(
+      Row& row, elementwise::Elements<C> x, elementwise::Elements<int64_t> time) const {
+    return {row.log_sum_exp(x), {row.argmax(time)}};
+  }
+};
+using Operators =
+    elementwise::List<elementwise::Operator<"of_row(Tensor x, Tensor time)", OfRow, elementwise::functional>>;
+ELEMENTWISE_OPERATORS(ops, Operators)
+"""
+
+
+@pytest.mark.slow
+@needs("nvcc")
+def test_a_reduction_calls_no_function_of_the_host_on_a_gpu(tmp_path):
+    """nvcc only warns of such a call; the build makes an error of it."""
+    source = tmp_path / "rows.cu"
+    source.write_text(ROWS)
+    options = ["-std=c++20", "-arch=sm_90", "--diag-error=20013", "-DELEMENTWISE_LIBRARY=ops", f"-I{ROOT / 'src'}"]
+    done = run("nvcc", *options, "-cubin", source, "-o", tmp_path / "rows.cubin")
+    assert done.returncode == 0, done.stdout + done.stderr

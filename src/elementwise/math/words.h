@@ -56,6 +56,9 @@ template <class C>
 constexpr C kNaN = std::numeric_limits<C>::quiet_NaN();
 template <class C>
 constexpr C kLeastNormal = std::numeric_limits<C>::min();
+// Integers have one, too. It is a constant because nvcc refuses to call lowest() in a function of the device.
+template <class C>
+constexpr C kLowest = std::numeric_limits<C>::lowest();
 
 template <class C>
 ELEMENTWISE_INLINE bits_t<C> bits(C x) {

@@ -278,8 +278,7 @@ struct Max {
       });
       return all.derivative == 0 ? all.value : all.derivative;
     } else {
-      constexpr C lowest = std::numeric_limits<C>::lowest(); // nvcc refuses to call a function of the host here
-      return joined(n, lowest, [](C a, C b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
+      return joined(n, C(math::kLowest<C>), [](C a, C b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
     }
   }
 };
@@ -367,9 +366,9 @@ class Row {
   }
   ELEMENTWISE_INLINE C log_sum_exp(const auto& f, auto... x) {
     // Beside an infinite element, no finite one may overflow: its derivative is 0.
-    constexpr Number largest = std::numeric_limits<Number>::max();
     const Number most = range(f, x...);
-    const Number shift = math::choose(most - most == 0, most, math::choose(most > 0, largest, Number(0)));
+    const Number shift =
+        math::choose(most - most == 0, most, math::choose(most > 0, Number(-math::kLowest<Number>), Number(0)));
     const auto power = [=](auto... element) ELEMENTWISE_LAMBDA { return exp(f(element...) - shift); };
     const C total = sum(power, x...);
     C all = log(total);
