@@ -484,6 +484,15 @@ GRADIENTS = COMPUTE.replace("F_", "elementwise::rows::DerivedOperator<F_, elemen
         ),
         (
             "f(Tensor x)",
+            "int32_t",
+            f"elementwise::Elements<int64_t> operator()(Row& row, {ONE}) const"
+            " { const int64_t sum = row.sum([](C x) { return 0.5 * x; }, x);"
+            " return row.each([=](C x) { return x + sum; }, x); }",
+            COMPUTE.replace("double", "int32_t"),
+            "a reduction or row.keep over integers has integers: each fraction would be cut off",
+        ),
+        (
+            "f(Tensor x)",
             "double",
             f"elementwise::Elements<int8_t> operator()(Row& row, {ONE}) const"
             " { return row.each([](C x) { return x > 0 ? 1 : -1; }, x); }",
