@@ -895,6 +895,15 @@ def test_a_field_has_the_type_that_the_nearest_file_says(tmp_path, capsys):
     assert (2, "x.to()", "mechanical") in found(tmp_path, capsys, c_DOT_cpp=code, **files)[0]
 
 
+def test_an_include_means_the_file_in_the_same_folder(tmp_path, capsys):
+    for folder, of in ("a", "at::Tensor"), ("b", "std::string"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.h").write_text(f"struct A {{ {of} t; }};\n")
+    (tmp_path / "a/x.cpp").write_text('#include "x.h"\nauto f(A a) { return a.t.data(); }\n')
+    findings, _ = found(tmp_path, capsys)
+    assert (2, "x.data()", "none") in findings
+
+
 def test_what_a_function_of_a_header_returns_is_known(tmp_path, capsys):
     files = {"b_DOT_h": "inline auto g(at::Tensor x) { return x.t(); }\n"}
     code = '#include "b.h"\nvoid f(at::Tensor x) { auto y = g(x); y + 1; }\n'

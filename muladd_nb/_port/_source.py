@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import os
 import pathlib
 import re
 from collections import defaultdict
@@ -154,9 +155,9 @@ class Project:
         visible = self.visible.values()
         self.around = {source: {x for files in visible if source in files for x in files} for source in sources}
         self.inside: dict[Source, set[Path]] = {file: {()} for file in sources}  # the namespaces that include a file
-        for path, name in ((x.around(node), name) for x in sources for node, name in x.includes if x.around(node)):
-            for inner in (inner for file in self.included[name] for inner in self.visible[file]):
-                self.inside[inner].add(path)
+        for source, node, name in ((x, node, name) for x in sources for node, name in x.includes if x.around(node)):
+            for inner in (inner for file in self.brought(source, name) for inner in self.visible[file]):
+                self.inside[inner].add(source.around(node))
         declared = {file: {(*path, *name) for path in self.inside[file] for name in file.declared} for file in sources}
         # For each file: the names that it and the files around it declare, and those of them in torch's namespaces.
         self.declared = {file: set[Path]().union(*(declared[x] for x in self.around[file])) for file in sources}
@@ -169,8 +170,13 @@ class Project:
         found = [source]
         for file in found:  # the list grows
             for _, name in file.includes:
-                found += [x for x in self.included[name] if x not in found]
+                found += [x for x in self.brought(file, name) if x not in found]
         return found
+
+    def brought(self, file: Source, name: str) -> list[Source]:
+        """Return the file that an include means, if it is beside the file with the include, or all that it may mean."""
+        every, beside = self.included[name], os.path.normpath(file.path.parent / name)
+        return [x for x in every if os.path.normpath(x.path) == beside] or every
 
 
 def part(node: Node, field: str) -> Node:
