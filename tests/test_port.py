@@ -784,6 +784,8 @@ def test_code_of_c_or_cuda_alone_stays_as_it_is(tmp_path):
 def test_a_name_that_the_extension_declares_too_gets_no_header(tmp_path):
     code = "typedef int cudaStream_t;\nvoid f() { auto s = at::cuda::getCurrentCUDAStream(); }\n"
     assert "cuda_runtime.h" not in written(tmp_path, a_DOT_cpp=f"#include <ATen/ATen.h>\n{code}")
+    elsewhere = "#include <ATen/ATen.h>\ncudaError_t e;\n"
+    assert "cuda_runtime.h" in written(tmp_path, b_DOT_cpp=elsewhere)
 
 
 def test_all_of_a_class_follows_from_its_base_class_and_a_function_from_its_parameters(tmp_path, capsys):

@@ -139,7 +139,8 @@ class Findings:
             is_optional, around = row.to.startswith(OPTIONAL), {up.type for up in self.source.above(node)}
             in_branch = is_optional and not around.isdisjoint({"preproc_if", "preproc_ifdef"})
             is_hip = row.to.startswith("<cu") and any(x.startswith("hip/") for _, x in self.source.includes)
-            if not is_optional or not (is_hip or self.project.named["type", "cudaStream_t"]):
+            own = {file for file, _ in self.project.named["type", "cudaStream_t"]} & self.project.around[self.source]
+            if not is_optional or not (is_hip or own):
                 self.headers[row.to] = self.headers.get(row.to, False) or not in_branch
 
 
