@@ -316,6 +316,14 @@ def found(tmp_path, capsys, *options, **files):
         ("template <class T> struct A { T b; };\nvoid f(A<at::Tensor> a) { a.b.cumsum(0); }", "x.cumsum()", "none"),
         ("void f(int x) {\nat::Scalar c;\n(x.*c)(0); }", "c", "follows"),
         ("#if A\n#elif defined(TORCH_CHECK) #endif", "defined(TORCH_CHECK)", "decision"),
+        ("#if A\n#elif TORCH_VERSION > 1 #endif", "TORCH_VERSION > 1", "decision"),
+        ("void f(auto x) { x.y.to(at::kFloat); }", "x.to()", "decision"),
+        (
+            "namespace a {\ntemplate <class T> concept C = g<T, at::Scalar>; }\ntemplate <class T> struct F {\n"
+            "static_assert(a::C<T>); };",
+            "C",
+            "follows",
+        ),
         ("void f(at::Tensor x, at::Tensor y) { x[y]; }", "x[i]", "decision"),
         ("void f(at::Tensor x, at::Tensor y) { g(x.type() == y.type()); }", "x.type()", "decision"),
         ("void f(at::Tensor x) { auto t = x.type(); }", "x.type()", "decision"),

@@ -45,6 +45,7 @@ LARGE = re.compile(  # an integer that no double has: torch::stable::full and fi
 DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)$")
 OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
 FLOAT = re.compile(r"-?\d*\.")
+OF_OPTIONS = {"device", "device type", "dtype", "options", "ScalarType"}  # types that only torch's functions take
 UNPRINTABLE = {"sizes", "device", "device type", "layout"}
 
 
@@ -104,7 +105,7 @@ class Calls(Types):
     def is_of_tensors(self, name: str, inner: list[Node]) -> bool:
         """Tell from the types of the arguments whether a function without a prefix is torch's."""
         types = {self.type_of(x) for x in inner}
-        if types & {"device", "device type", "dtype", "options", "ScalarType"}:
+        if types & OF_OPTIONS:
             return not name.isupper() and not any((kind, name) in ROWS for kind in ("std", "c"))
         return (name in ATEN or ("name", name) in ROWS) and bool(types & {"Tensor", "Tensor[]"})
 
@@ -146,7 +147,7 @@ class Calls(Types):
             self.apply(row[0], node, f"{before}.{name}()", inner=inner, this=this, at=field)
         elif not scope and self.is_of_tensor(of, word, function):
             self.read_method(node, this, field, inner)
-        elif of == "" and self.is_torchs(name):  # the extension has one, too
+        elif of == "" and (self.is_torchs(name) or (name in ATEN and any(map(self.is_option, inner)))):
             self.tell(field, f"x.{name}()", ("method", "mine"))
         elif of == "options" and self.read_options(node) is not None:
             pass  # rewritten where the options are used
@@ -170,6 +171,9 @@ class Calls(Types):
     def is_torchs(self, method: str) -> bool:
         """Tell whether a tensor has a method of this name, and few other classes have."""
         return (method in ATEN or ("method", method) in ROWS) and method not in WORDS["common"]
+
+    def is_option(self, node: Node) -> bool:
+        return self.type_of(node) in OF_OPTIONS or bool(self.read_options(node))
 
     def read_method(self, node: Node, this: Node, field: Node, inner: list[Node]) -> None:
         """Rewrite or report a method call on a tensor."""

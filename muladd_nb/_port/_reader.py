@@ -140,7 +140,7 @@ class Reader(Calls):
             self.scopes[-1][self.text(name)] = Variable("bad", bad.where)
             self.breaks(name, bad)
 
-    on_type_definition = on_alias_declaration
+    on_type_definition = on_concept_definition = on_alias_declaration
 
     def breaks(self, name: Node, bad: Finding) -> None:
         """Record that a name outside of functions does not get declared, because of a finding.
