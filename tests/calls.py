@@ -120,6 +120,7 @@ CALLS = [*_calls()]
 RETURNING = [call for call in CALLS if not call.writes]
 WRITES = [call for call in CALLS if call.writes]
 OPERATORS = [call for call in CALLS if not call.is_public]
+WRITING = [call for call in OPERATORS if call.writes]
 FIRST_FORMS = [*{call.form.declaration: call for call in reversed(OPERATORS)}.values()]  # one for each operator
 MOST = max(len(call.names) for call in CALLS)  # the largest number of tensors of a call
 FUNCTIONS = [call for call in FIRST_FORMS if not call.writes]

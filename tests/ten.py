@@ -16,10 +16,7 @@ KERNEL = "row_logsumexp(Tensor x) -> Tensor"
 GATHER = "gather_rows(Tensor x, Tensor index, Tensor? keep=None) -> Tensor"
 SCATTER = "scatter_rows(Tensor src, Tensor index, int rows, Tensor? keep=None) -> (Tensor, Tensor)"
 RMS_NORM = "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor"  # over rows; the project of ten has it as a kernel
-KERNELS = [
-    "running_sum(Tensor x, int dim, bool reverse) -> Tensor",
-    "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
-]
+KERNELS = ["running_sum(Tensor x, int dim, bool reverse) -> Tensor", RMS_NORM]
 # Every kind of argument, with names that the generated files use themselves.
 EVERY_ARGUMENT = [
     "scaled(Tensor x, Tensor? bias, float c, int? n=None, *, float eps=1.5, str mode='none', ScalarType? dtype=None, "

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from calls import OPERATORS
+from calls import OPERATORS, WRITING
 from conftest import each, message, on_cuda
 from modes import DispatchMode
 from torch._subclasses import FakeTensorMode
@@ -18,7 +18,6 @@ from muladd_nb._operators import FORMS
 
 ops = torch.ops.muladd_nb
 
-WRITING = [call for call in OPERATORS if call.writes]
 OF_TENSOR_NUMBERS = [call for call in OPERATORS if call.form.tensor_numbers]
 OF_TWO = [call for call in OPERATORS if len(call.names) > 1]
 SAME_SHAPE = [call for call in OF_TWO if not call.form.broadcasts]

@@ -5,9 +5,6 @@ import pytest
 import torch
 from calls import OPERATORS
 
-ops = torch.ops.muladd_nb
-opcheck = torch.library.opcheck
-
 LAYOUTS = {
     "contiguous": lambda *size, **options: torch.randn(*size, **options),
     "transposed": lambda *size, **options: layouts.transposed(torch.randn(*size, **options)),
@@ -32,4 +29,4 @@ def test_opcheck(device, layout, requires_grad):
 
     for call in OPERATORS:
         args, kwargs = call.arguments(*(tensor() for _ in call.names), out=tensor())
-        opcheck(call.form.op, args, kwargs, **({"test_utils": WITHOUT_AOT} if call.returns_out else {}))
+        torch.library.opcheck(call.form.op, args, kwargs, **({"test_utils": WITHOUT_AOT} if call.returns_out else {}))

@@ -6,13 +6,11 @@ import calls
 import modes
 import pytest
 import torch
-from calls import WRITES
+from calls import WRITES, WRITING
 from conftest import each
 from torch.testing._internal.two_tensor import TwoTensor
 
 ops = torch.ops.muladd_nb
-
-RAW = [call for call in WRITES if not call.is_public]
 
 
 @each(WRITES)
@@ -26,7 +24,7 @@ def test_written_in_place(call, device, dtype):
     assert result is (out if call.returns_out or (call.is_public and call.form.functional) else None)
 
 
-@each(RAW)
+@each(WRITING)
 def test_writes_to_the_meta_device_are_counted_and_refused_ones_are_not(call):
     a, out = torch.empty(3, device="meta"), torch.empty(3, device="meta")
     call(a, out=out)
@@ -36,7 +34,7 @@ def test_writes_to_the_meta_device_are_counted_and_refused_ones_are_not(call):
     assert out._version == 1
 
 
-@each(RAW)
+@each(WRITING)
 @pytest.mark.parametrize("n", [7, 1 << 17])
 def test_out_may_be_an_input_itself(call, device, dtype, n):
     for which in range(len(call.names)):
@@ -57,7 +55,7 @@ OVERLAPPING = {
 }
 
 
-@each(RAW)
+@each(WRITING)
 @pytest.mark.parametrize("case", OVERLAPPING)
 def test_partial_overlap_is_refused(call, device, case):
     memory = torch.randn(100, device=device)
@@ -174,7 +172,7 @@ def test_inference_tensors_have_no_version_and_are_written(device):
         assert torch.equal(out, a + a)
 
 
-@each(RAW)
+@each(WRITING)
 def test_inference_tensors_are_not_written_outside_inference_mode(call, device):
     a = torch.randn(3, device=device)
     with torch.inference_mode():
@@ -198,7 +196,7 @@ def test_public_functions_refuse_gradients_through_out(device, call):
             call(*inputs, out=out)
 
 
-@each(RAW)
+@each(WRITING)
 def test_raw_operators_warn_once_and_do_not_record(call, device, monkeypatch):
     from muladd_nb._layer import mutation
 
@@ -216,7 +214,7 @@ def test_raw_operators_warn_once_and_do_not_record(call, device, monkeypatch):
     assert torch.equal(out, call.result(*inputs))
 
 
-@each(RAW)
+@each(WRITING)
 def test_a_lazy_clone_is_written_apart_from_its_original(call):
     a = torch.randn(100)
     out = torch._lazy_clone(a)
