@@ -53,9 +53,9 @@ def checks() -> Iterator[Check]:
             yield Check(name, name, device, function)
 
 
-def _arguments(form: Form, tensors: Sequence[Tensor], number: float) -> tuple[tuple[Any, ...], dict[str, Tensor]]:
-    """Return arguments for a form, taken from these tensors and this number."""
-    of_number = torch.tensor(number, dtype=torch.float64) if form.tensor_numbers else number
+def _arguments(form: Form, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Tensor]]:
+    """Return arguments for a form: these tensors, and ``_C`` for each number."""
+    of_number = torch.tensor(_C, dtype=torch.float64) if form.tensor_numbers else _C
     by_place = dict(zip(form.inputs.values(), tensors, strict=True)) | dict.fromkeys(form.numbers.values(), of_number)
     args = tuple(by_place[place] for place in sorted(by_place))
     out = torch.empty_like(tensors[0])
@@ -69,7 +69,7 @@ def _values(form: Form, dtype: torch.dtype, device: str) -> str:
     c = _C if dtype == torch.float64 else float(torch.tensor(_C, dtype=torch.float32))
     results = []
     for layout in (lambda x: x, lambda x: x.t().contiguous().t()):
-        args, out = _arguments(form, [tensors[0], *map(layout, tensors[1:])], _C)
+        args, out = _arguments(form, [tensors[0], *map(layout, tensors[1:])])
         returned = form.op(*args, **out)
         results.append(args[-1] if returned is None else returned)
     if not torch.equal(*results):
@@ -93,7 +93,7 @@ def _gradients(device: str) -> str:
 
 
 def _opcheck(form: Form, device: str) -> str:
-    args, out = _arguments(form, [torch.randn(2, 3, device=device) for _ in form.inputs], _C)
+    args, out = _arguments(form, [torch.randn(2, 3, device=device) for _ in form.inputs])
     if not out:
         torch.library.opcheck(form.op, args)
         return "schema, autograd registration, fake kernel, AOT dispatch"
