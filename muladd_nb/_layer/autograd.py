@@ -7,7 +7,6 @@ operators that return new tensors have a derivative.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from .fast_path import caller
 from .formula import Formula
 from .forward_mode import dual_of, register_value_and_tangent
 from .operator import SECOND, SIXTEEN_BITS, TABLE, THIRD, VALUE_AND_TANGENT, Form
-from .partials import Derivative, Partial, Times, gradients_at
+from .partials import Derivative, Partial, Times, added, gradients_at
 
 _WITH_FORMULA = f"add a formula to its entry in {TABLE}"
 _INSTEAD = f"add `differentiable` to its entry in src/operators.h, or a formula to its entry in {TABLE}"
@@ -150,17 +149,15 @@ def _times(derivative: Form, inputs: Sequence[str], sources: Sequence[int | None
 def _sum_of(parts: Sequence[tuple[int, Partial]]) -> Partial:
     """Return the sum of partial derivatives, each of which multiplies the gradient of the result at its index."""
 
-    def summed(gradients: Sequence[Any], values: Mapping[str, Any], *, in_forward_mode: bool = False) -> Any:
-        products = []
-        for i, one in parts:
-            times = (one.in_forward_mode if in_forward_mode else None) or one.times
-            if times and gradients[i] is not None:
-                products.append(times((gradients[i],), values))
-        there = [x for x in products if x is not None]
-        return reduce(torch.add, there) if there else None
+    def sum_of(each: Sequence[tuple[int, Times | None]]) -> Times:
+        def summed(gradients: Sequence[Any], values: Mapping[str, Any]) -> Tensor | None:
+            there = [(gradients[i], times) for i, times in each if times and gradients[i] is not None]
+            return added(times((gradient,), values) for gradient, times in there)
+
+        return summed
 
     reads = [*dict.fromkeys(x for _, one in parts for x in one.reads)]
-    return Partial(reads, summed, partial(summed, in_forward_mode=True))
+    return Partial(reads, sum_of([(i, x.times) for i, x in parts]), sum_of([(i, x.in_forward_mode) for i, x in parts]))
 
 
 class _OfDerivative:

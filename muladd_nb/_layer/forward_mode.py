@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import reduce
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from . import torch_private as private
 from ._library import implement
 from .operator import Form, by_position
-from .partials import Partial, zeros_of
+from .partials import Partial, added, zeros_of
 
 
 def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[..., Tensor | None]:
@@ -83,7 +82,7 @@ def register_value_and_tangent(form: Form, partials: Mapping[str, Partial]) -> N
         products = []
         for x, given in zip(tensors, tangents, strict=True):
             tangent = given.expand(shape)
-            times = partials[x].in_forward_mode or partials[x].times
+            times = partials[x].in_forward_mode
             product = times((tangent,), values) if times else None
             if product is not None:
                 # Expanded zeros may stand for a missing tangent: then the product is zero even if the derivative is
@@ -91,6 +90,7 @@ def register_value_and_tangent(form: Form, partials: Mapping[str, Partial]) -> N
                 may_be_missing = not (given.requires_grad or any(given.stride()))
                 is_lost = (tangent == 0) & product.isnan()
                 products.append(torch.where(is_lost, tangent, product) if may_be_missing else product)
-        return value, reduce(torch.add, products) if products else torch.zeros_like(value)
+        sum_of_products = added(products)
+        return value, torch.zeros_like(value) if sum_of_products is None else sum_of_products
 
     implement(form.op, kernel, "Autograd", with_keyset=True)

@@ -14,7 +14,7 @@ A plan says how each gradient is computed. autograd.py finds the kernel of each 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import eq
 from typing import Any, NamedTuple
@@ -46,8 +46,19 @@ class Partial(NamedTuple):
 
     reads: Sequence[str]  # the arguments whose values ``times`` needs
     times: Times | None  # None if the derivative is zero
-    in_forward_mode: Times | None = None  # used for tangents; None if ``times`` serves both
+    for_tangents: Times | None = None  # None if ``times`` is for tangents, too
     constant: float | None = None  # its value, if that does not depend on the arguments
+
+    @property
+    def in_forward_mode(self) -> Times | None:
+        """What multiplies a tangent."""
+        return self.for_tangents or self.times
+
+
+def added(products: Iterable[Tensor | None]) -> Tensor | None:
+    """Return the sum of the products that are not None, or None if there is none."""
+    there = [x for x in products if x is not None]
+    return reduce(torch.add, there) if there else None
 
 
 # The shape and strides of a tensor that is not saved. A plain tuple is the fastest to make in a small call.
@@ -383,19 +394,17 @@ class Derivative:
         read = {x: value for x, value in values.items() if x in self.read_by_partials}
         if not self.gradient_form:
             are_wanted, shape = [True] * self.n, likes[0][0]
-        products: list[list[Tensor]] = [[] for _ in range(self.n)]
+        products: list[list[Tensor | None]] = [[] for _ in range(self.n)]
         for x in plan.by_kernel:
-            times = self.partials[x].in_forward_mode or self.partials[x].times
+            times = self.partials[x].in_forward_mode
             tangent = tangents[x].expand(shape) if self.broadcasts else tangents[x]
             for i, (_, dtype) in enumerate(likes):
                 if times and are_wanted[i] and dtype.is_floating_point:
-                    made = self.through(times, [tangent if i == j else None for j in range(self.n)], read)
-                    if made is not None:
-                        products[i].append(made)
-        sums: list[Any] = [reduce(torch.add, of_result) if of_result else None for of_result in products]
+                    products[i].append(self.through(times, [tangent if i == j else None for j in range(self.n)], read))
         if plan.by_formula:
-            of_results = self.formula.push(values, {x: tangents[x] for x in plan.by_formula}, likes)
-            sums = [x if y is None else y if x is None else x + y for x, y in zip(sums, of_results, strict=True)]
+            pushed = self.formula.push(values, {x: tangents[x] for x in plan.by_formula}, likes)
+            for of_result, tangent in zip(products, pushed, strict=True):
+                of_result.append(tangent)
         some = next(iter(tangents.values()))
         # A tangent has the shape and the dtype of its result, from which those of the arguments may differ.
         typed = tuple(
@@ -404,7 +413,7 @@ class Derivative:
             else some.new_zeros(shape, dtype=dtype)
             if of_result is None
             else of_result.sum_to_size(shape).to(dtype)
-            for of_result, (shape, dtype) in zip(sums, likes, strict=True)
+            for of_result, (shape, dtype) in zip(map(added, products), likes, strict=True)
         )
         return typed if self.n > 1 else typed[0]
 
