@@ -310,8 +310,8 @@ def by_position(call: Callable[..., Any], op: Any, leading: int = 0) -> Callable
 
     ``call`` takes the operator's keyword-only arguments by name.
     """
-    names = [x.name for x in private.arguments(op)]
-    count = sum(not x.kwarg_only for x in private.arguments(op))
+    names = private.argument_names(op)
+    count = len(private.positional_names(op))
     if count == len(names):
         return call
     first_keyword = leading + count
@@ -327,15 +327,9 @@ _OF_A_DERIVATIVE = Elementwise(autocast="leave")
 
 def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Elementwise]) -> list[Form]:
     """Return the forms of the operators that C++ declared, with their entries in ``table``."""
-    sides = {
-        "src/operators.h": {x["declaration"] for x in operators if not x["of"]},
-        TABLE: set(table),
-    }
-    lacking = [
-        f'{here} has "{declaration}", but {there} does not: add it there'
-        for here, there in (tuple(sides), tuple(sides)[::-1])
-        for declaration in sorted(sides[here] - sides[there])
-    ]
+    in_cpp = {x["declaration"] for x in operators if not x["of"]}
+    lacking = [f'src/operators.h has "{x}", but {TABLE} does not: add it there' for x in sorted(in_cpp - {*table})]
+    lacking += [f'{TABLE} has "{x}", but src/operators.h does not: add it there' for x in sorted({*table} - in_cpp)]
     if lacking:
         raise ImportError(f"{namespace}: {'; '.join(lacking)}")
     ops = {
