@@ -114,8 +114,7 @@ def check_in_storage(form: Form, argument: str, x: Tensor) -> None:
     if size is None:  # it has no elements, or is of a subclass, such as a nested tensor, whose sizes are symbols
         return
     shape, strides, offset = list(x.shape), list(x.stride()), x.storage_offset()
-    extent = offset + 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    if extent * x.element_size() > size:
+    if (offset + extent(shape, strides)) * x.element_size() > size:
         raise RuntimeError(
             f"{form.name}: {argument} must lie in its storage, got shape {shape}, strides {strides} and offset "
             f"{offset} in a storage of {size} bytes"
@@ -262,14 +261,18 @@ def overlap(x: Tensor, y: Tensor) -> bool:
 def _bytes(x: Tensor) -> tuple[Any, Any]:
     """Return the offsets in the storage of a tensor's first byte, and of the first byte after the tensor."""
     begin = x.storage_offset() * x.element_size()
-    return begin, begin + x.element_size() * (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)))
+    return begin, begin + x.element_size() * extent(x.shape, x.stride())
+
+
+def extent(shape: Sequence[Any], strides: Sequence[Any]) -> Any:
+    """Return how many elements lie from the first element of a tensor to the last in memory, both included."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def has_no_gaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Return whether the elements of a tensor fill a range of memory, in any order, each once."""
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     numel = math.prod(shape)
-    return numel == 0 or (extent == numel and not _C.overlaps_itself(shape, strides))
+    return numel == 0 or (extent(shape, strides) == numel and not _C.overlaps_itself(shape, strides))
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -24,6 +24,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from . import contract
 from . import torch_private as private
 from .operator import Form, by_position, complete
 
@@ -108,7 +109,7 @@ class _Location(NamedTuple):
         shape, strides, begin = self.layout
         if not all(type(x) is int for x in (*shape, *strides, begin)):
             return None
-        return begin, begin + (0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)))
+        return begin, begin + (0 if 0 in shape else contract.extent(shape, strides))
 
 
 class _Locations:
