@@ -219,34 +219,11 @@ def _without_torch_func(op: Any, what: str) -> Iterator[None]:
 
 
 def none(op: Any) -> None:
-    """Declare that an operator has no derivative: its results do not require grad.
+    """Declare that an operator has no derivative: its results do not require grad. It may take lists of tensors.
 
-    If the operator returns a floating-point tensor, a call with an argument that requires grad or has a tangent is an
-    error, because the derivative would be lost. Integers and booleans have no derivative to lose.
-
-    Parameters
-    ----------
-    op
-        The overload of an operator that returns one or several new tensors.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is not such an operator.
-
-    Examples
-    --------
-    >>> none(op)
-    >>> op(torch.ones(2, requires_grad=True))
-    Traceback (most recent call last):
-    RuntimeError: my_op: the operator has no derivative, but x requires grad; detach x, or call it under torch.no_grad()
+    If it returns a floating-point tensor, a call with an argument that requires grad or has a tangent is an error,
+    because the derivative would be lost. Integers and booleans have no derivative to lose.
     """
-    checked_arguments(op)
-    implement_without(op)
-
-
-def implement_without(op: Any) -> None:
-    """Register the Autograd kernel of an operator without a derivative, which may also take lists of tensors."""
     op_name = name(op)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:

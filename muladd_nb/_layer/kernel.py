@@ -183,4 +183,4 @@ class Kernel(Form):
 
     def without_derivative(self) -> None:
         """Declare that the operator has no derivative. A call that would lose one silently is an error."""
-        derivative.implement_without(self.op)
+        derivative.none(self.op)
