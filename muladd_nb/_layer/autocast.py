@@ -58,8 +58,8 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
     read = [(place, name) for place, name in enumerate(names) if name not in kept]
 
     def autocast(*args: Any, **kwargs: Any) -> Any:
-        targets = form.targets(args, kwargs)
         args = complete(form.op, args, kwargs)
+        targets = form.targets(args)
         contract.check_defined(form, args, targets)
         tensors = tensors_in([args[place] for place, _ in read])
         dtype = dtype_of(form, tensors, targets.values(), device_type)

@@ -79,14 +79,14 @@ def refuse_none(op: str, tensors: Iterable[tuple[str, Any]]) -> None:
             raise RuntimeError(f"{op}: {argument} must be a tensor, got None")
 
 
-def check_numbers(form: Form, args: tuple[Any, ...], kwargs: Mapping[str, Any] = _NOTHING) -> None:
+def check_numbers(form: Form, args: Sequence[Any]) -> None:
     """Raise ``RuntimeError`` unless each number is allowed: one of its choices, or a float64 tensor without dimensions.
 
     Such a tensor must be on the CPU or beside the other tensors (contract.h).
     """
-    given = dict(zip(form.kinds, args, strict=False)) | dict(kwargs) if form.choices else {}
+    given = dict(zip(form.kinds, args, strict=False))
     for number, values in form.choices.items():
-        if number in given and (value := given[number]) not in values:
+        if (value := given[number]) not in values:
             raise RuntimeError(f"{form.name}: {number} must be {listed('or', values)}, got {value}")
     for number, place in form.numbers.items() if form.tensor_numbers else ():
         c = args[place]

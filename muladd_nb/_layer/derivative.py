@@ -13,7 +13,7 @@ from torch import Tensor
 from . import torch_private as private
 from ._library import implement, name
 from .formula import Formula, Like, check_is
-from .operator import as_tuple, named
+from .operator import as_tuple, complete, named
 from .recording import Rule, checked_arguments, no_gradient, refuse_gradients, register
 
 _SAVED = object()  # stands for a tensor that autograd keeps
@@ -230,7 +230,7 @@ def none(op: Any) -> None:
         returned = op.redispatch(private.below_autograd(keyset), *args, **kwargs)
         results = as_tuple(returned)
         if any(map(_may_require_grad, results)):
-            arguments = named(op, args, kwargs)
+            arguments = named(op, complete(op, args, kwargs))
             why, instead = "the operator has no derivative", "call it under torch.no_grad()"
             refuse_gradients(op_name, arguments, why, instead, may_be_dual=private.may_be_dual())
         return returned

@@ -111,7 +111,7 @@ def _placement_of(own: Sequence[int], placement: Placement, shape: Sequence[int]
 def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: Any = None) -> Tensor | None:
     # We do not use register_sharding, because on a mesh of several dimensions it may redistribute `out`.
     args = complete(form.op, args, kwargs or {})
-    targets = form.targets(args, {})
+    targets = form.targets(args)
     name, out = next(iter(targets.items()))
     tensors = targets | form.given(args)
     for x_name, x in tensors.items():

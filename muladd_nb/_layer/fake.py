@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,13 +16,9 @@ from .operator import Form, complete
 def register(form: Form) -> None:
     """Register the fake kernel of an operator, which makes the checks of the contract and returns its result."""
 
-    def fake(*args: Any, **kwargs: Any) -> Any:
-        lowering.register_waiting()
-        unsupported.check(form, args, kwargs)
-        contract.check_numbers(form, args, kwargs)
-        targets = form.targets(args, kwargs)
-        if form.of_row:  # the shape of a result depends on numbers
-            args = complete(form.op, args, kwargs)
+    def results_of(*args: Any) -> Any:
+        contract.check_numbers(form, args)
+        targets = form.targets(args)
         shape = contract.check(form, args, targets)
         if form.kind == "functional":
             # The result has the strides of this tensor's `empty_like`.
@@ -44,9 +41,22 @@ def register(form: Form) -> None:
                 for dtype, own, is_like in zip(dtypes, shapes, are_like, strict=True)
             )
             return results if len(results) > 1 else results[0]
-        for x in targets.values():
-            increment_version(x)  # as a real write does
         return targets["out"] if form.kind == "out" else None
+
+    implement_fake(form, results_of)
+
+
+def implement_fake(form: Form, results_of: Callable[..., Any]) -> None:
+    """Register a fake kernel. ``results_of`` takes all arguments of a call by position."""
+
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        lowering.register_waiting()
+        args = complete(form.op, args, kwargs)
+        unsupported.check(form, args)
+        results = results_of(*args)
+        for x in form.targets(args).values():
+            increment_version(x)  # as a real write does
+        return results
 
     torch.library.register_fake(form.op.name(), fake)
 

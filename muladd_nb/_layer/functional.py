@@ -44,7 +44,7 @@ def register(form: Form) -> None:
         # because a program may functionalize tensors that have autograd's keys.
         if private.is_recorded(tuple(tensors_in((*args, *kwargs.values())))) or private.may_be_dual():
             if only_writes:  # the operator that writes would only warn
-                arguments = named(functional, args, kwargs)
+                arguments = named(functional, complete(functional, args, kwargs))
                 refuse_gradients(form.name, arguments, *THROUGH_OUT, may_be_dual=private.differentiating())
             return computed(*args, **kwargs)
         return functional.redispatch(private.below_autograd(keyset), *args, **kwargs)
@@ -55,7 +55,7 @@ def register(form: Form) -> None:
 
     def functionalized(*args: Any, **kwargs: Any) -> Any:
         given = complete(op, args, kwargs)
-        _check_apart(form, form.targets(args, kwargs))
+        _check_apart(form, form.targets(given))
         if form.functional is not None and torch.compiler.is_exporting():
             # Another process may load an exported program. It knows the functional form, but perhaps not this operator.
             *results, new = None, [by_position(form.functional, form.functional)(*given[: len(form.kinds)])]

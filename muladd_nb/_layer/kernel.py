@@ -10,17 +10,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import increment_version
 
 from . import autocast, contract, derivative, functional, lowering, mutation, negative, nested, packet, unsupported
 from . import torch_private as private
 from ._library import check_is_first
+from .fake import implement_fake
 from .operator import Elementwise, Form, complete
 from .vmap import implement_rule, without_batch
 
@@ -95,9 +95,9 @@ class Kernel(Form):
         contract.refuse_none(self.name, found.items())
         return found
 
-    def targets(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def targets(self, args: Sequence[Any]) -> dict[str, Any]:
         """Return the tensors that a call writes to, by their names."""
-        return self.tensors(complete(self.op, args, kwargs), written=True)
+        return self.tensors(args, written=True)
 
     def check(self, *args: Any) -> None:
         """Raise ``RuntimeError`` unless all tensors of a call have one dtype, device and shape.
@@ -109,7 +109,7 @@ class Kernel(Form):
             if not args[place]:
                 raise RuntimeError(f"{self.name}: {name} must have a tensor, got none")
         contract.check_alike(self.name, self.dtypes, self.tensors(args))
-        for name, x in self.tensors(args, written=True).items():
+        for name, x in self.targets(args).items():
             contract.check_not_self_overlapping(self.name, name, x)
 
     def check_beside(
@@ -128,17 +128,11 @@ class Kernel(Form):
     def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register the fake kernel, a function that gets all arguments."""
 
-        def kernel(*args: Any, **kwargs: Any) -> Any:
-            lowering.register_waiting()
-            args = complete(self.op, args, kwargs)
-            unsupported.check(self, args, {})
+        def results_of(*args: Any) -> Any:
             self.tensors(args)  # refuses None
-            result = function(*args)
-            for x in self.tensors(args, written=True).values():
-                increment_version(x)  # as a real write does
-            return result
+            return function(*args)
 
-        torch.library.register_fake(self.op.name(), kernel)
+        implement_fake(self, results_of)
         return function
 
     def batched(self, function: Callable[..., Any]) -> Callable[..., Any]:

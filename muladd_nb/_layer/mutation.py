@@ -26,29 +26,27 @@ def register(form: Form) -> None:
         return
     op = form.op
 
-    def targets_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
-        targets = form.targets(args, kwargs)
-        contract.check_defined(form, complete(op, args, kwargs), targets)
-        return targets
-
     def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
+        given = complete(op, args, kwargs)
         if form.tensor_numbers:
-            refuse_gradients_of_numbers(form, args)
-        targets_of(args, kwargs)  # refuses None
+            refuse_gradients_of_numbers(form, given)
+        contract.check_defined(form, given, form.targets(given))
         if form.kind in ("writing", "out"):
-            _refuse_or_warn(form.name, tuple(tensors_in((*args, *kwargs.values()))))
+            _refuse_or_warn(form.name, tuple(tensors_in(given)))
         else:
             why, instead = "what it writes to has no derivative", "call it under torch.no_grad()"
             # Tracing records the check for a tangent. Inductor traces writes twice, and expects the same both times.
             may_be_dual = private.differentiating()
-            refuse_gradients(form.name, named(op, args, kwargs), why, instead, may_be_dual=may_be_dual)
+            refuse_gradients(form.name, named(op, given), why, instead, may_be_dual=may_be_dual)
         return op.redispatch(private.below_autograd(keyset), *args, **kwargs)
 
     # ATen counts writes at this key, too. In inference mode the key Autograd is not called. The backend's kernel counts
     # its writes, but does not reach these tensors through a dispatch mode, or if they are wrapper subclasses.
     def counted(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        # Inference tensors have no counter.
-        tensors = [x for x in targets_of(args, kwargs).values() if not x.is_inference()]
+        given = complete(op, args, kwargs)
+        targets = form.targets(given)
+        contract.check_defined(form, given, targets)
+        tensors = [x for x in targets.values() if not x.is_inference()]  # inference tensors have no counter
         versions = [private.version(x) for x in tensors]
         result = op.redispatch(private.below_version_counter(keyset), *args, **kwargs)
         for x, version in zip(tensors, versions, strict=True):

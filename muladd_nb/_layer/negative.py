@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from ._library import implement
-from .operator import Form, with_tensors
+from .operator import Form, complete, with_tensors
 
 
 def register(form: Form) -> None:
@@ -20,11 +20,11 @@ def register(form: Form) -> None:
         return
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        given = tuple(with_tensors(Tensor.resolve_neg, x) for x in args)
-        by_name = {name: with_tensors(Tensor.resolve_neg, x) for name, x in kwargs.items()}
-        returned = form.op(*given, **by_name)
-        written = form.targets(given, by_name)
-        for name, x in form.targets(args, kwargs).items():
+        args = complete(form.op, args, kwargs)
+        given = [with_tensors(Tensor.resolve_neg, x) for x in args]
+        returned = form.call(*given)
+        written = form.targets(given)
+        for name, x in form.targets(args).items():
             if x.is_neg():
                 x.copy_(written[name])
         return returned

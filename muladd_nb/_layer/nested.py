@@ -13,7 +13,7 @@ from torch import Tensor
 from . import contract, unsupported
 from . import torch_private as private
 from ._library import implement
-from .operator import Form, as_tuple, named
+from .operator import Form, as_tuple, complete, named
 
 
 def register(form: Form) -> None:
@@ -21,9 +21,9 @@ def register(form: Form) -> None:
     assert_later = private.COMPILED_LENGTHS.refusal(form.name) or private.assert_later
 
     def rule(cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
-        kwargs = kwargs or {}
-        targets = form.targets(args, kwargs)
-        unsupported.check(form, args, kwargs)
+        args = complete(form.op, args, kwargs or {})
+        targets = form.targets(args)
+        unsupported.check(form, args)
         # Equal shapes mean equal offsets, because the ragged dimension identifies them. With lengths it identifies only
         # these, so the offsets are compared below.
         contract.check(form, args, targets)
@@ -39,7 +39,7 @@ def register(form: Form) -> None:
                     raise RuntimeError(must)
                 # A compiler may see one offsets tensor as two. Only the compiled program can compare them.
                 assert_later((x.offsets() == first[1].offsets()).all(), must)
-        result = op(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
+        result = form.call(*map(_values, args))
         if targets:
             return targets["out"] if form.kind == "out" else None
         results = as_tuple(result)
@@ -56,11 +56,11 @@ def register(form: Form) -> None:
     if refuse or form.of_row or form.kind == "kernel":
 
         def refuse_nested(*args: Any, **kwargs: Any) -> None:
-            unsupported.check(form, args, kwargs)
+            args = complete(form.op, args, kwargs)
+            unsupported.check(form, args)
             if refuse:
                 refuse()
-            given = named(form.op, args, kwargs)
-            nested = next(name for name, x in given.items() if isinstance(x, Tensor) and x.is_nested)
+            nested = next(name for name, x in named(form.op, args).items() if isinstance(x, Tensor) and x.is_nested)
             instead = f"call it on {nested}.values()"
             raise RuntimeError(f"{form.name}: an operator that is not element-wise takes no nested tensor; {instead}")
 

@@ -256,10 +256,9 @@ class Form:
             return written
         return (*returned, written) if isinstance(returned, (list, tuple)) else (returned, written)
 
-    def targets(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def targets(self, args: Sequence[Any]) -> dict[str, Any]:
         """Return the tensors that a call writes to, in the order of the results, by their names."""
-        given = complete(self.op, args, kwargs)
-        return {x: given[place] for x, place in self.writes.items()}
+        return {x: args[place] for x, place in self.writes.items()}
 
 
 @cache
@@ -275,10 +274,10 @@ def complete(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[A
     return tuple({**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}.values())
 
 
-def named(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by their names. An element of a list is called ``xs[0]``."""
+def named(op: Any, args: Sequence[Any]) -> dict[str, Any]:
+    """Return all arguments of a call by their names. An element of a list is called ``xs[0]``."""
     each: dict[str, Any] = {}
-    for x_name, x in zip(private.argument_names(op), complete(op, args, kwargs), strict=True):
+    for x_name, x in zip(private.argument_names(op), args, strict=True):
         each |= {f"{x_name}[{i}]": y for i, y in enumerate(x)} if isinstance(x, (list, tuple)) else {x_name: x}
     return each
 

@@ -5,6 +5,7 @@ The error says what to do; torch's own error would list backends.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,9 +37,9 @@ def complaint(x: Any) -> str | None:
     return None
 
 
-def check(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check(form: Form, args: Sequence[Any]) -> None:
     """Raise ``RuntimeError`` if one of the arguments is a tensor that no kernel takes."""
-    for argument, x in named(form.op, args, kwargs).items():
+    for argument, x in named(form.op, args).items():
         if because := complaint(x):
             raise RuntimeError(f"{form.name}: {argument} {because}")
 
@@ -47,8 +48,9 @@ def register(form: Form) -> None:
     """Register kernels that raise an error, for every backend without a kernel."""
 
     def refuse(*args: Any, **kwargs: Any) -> None:
-        check(form, args, kwargs)
-        contract.check_defined(form, complete(form.op, args, kwargs), form.targets(args, kwargs))
+        args = complete(form.op, args, kwargs)
+        check(form, args)
+        contract.check_defined(form, args, form.targets(args))
         raise RuntimeError(f"{form.name}: the tensors must be dense and all of one kind")
 
     for backend in _BACKENDS:
