@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,25 +26,23 @@ from ._library import name
 # The keys of backends that PyTorch has no kernels for. Each library of a process takes another one.
 UNUSED = "FPGA", "Metal", "Vulkan", "CustomRNGKeyId"
 MOST_TENSORS = 3  # kMostRedispatched in ask_torch.h
-_nodes: dict[Any, tuple[int, int, Any, Mapping[str, int]] | None] = {}
 
 
+@cache
 def node_of(aten: Any) -> tuple[int, int, Any, Mapping[str, int]] | None:
     """Return for C++ what makes a node of ``aten``, or None on a torch that lacks what is needed.
 
     It is the address of a function, the dispatch keys to call it with, the handle of ``aten``, and the keys whose
     kernels no program may have replaced.
     """
-    if aten not in _nodes:
-        _nodes[aten] = None
-        redispatch = private.redispatch_in_cpp(aten)
-        unused = (key for key in UNUSED if private.has_kernel_for(aten, key) is False)
-        if redispatch and private.set_error and (key := next(unused, None)):
-            _C.take_computed(aten.name().removeprefix("aten::"), key)
-            keys = "AutogradCPU", key  # the kernel at Autograd is the same for all devices
-            kernels = private.numbers_of("Autograd", *keys)
-            _nodes[aten] = redispatch, private.bits_of(*keys), private.handle_of(aten), kernels
-    return _nodes[aten]
+    redispatch = private.redispatch_in_cpp(aten)
+    unused = next((key for key in UNUSED if private.has_kernel_for(aten, key) is False), None)
+    if not (redispatch and private.set_error and unused):
+        return None
+    _C.take_computed(aten.name().removeprefix("aten::"), unused)
+    keys = "AutogradCPU", unused  # the kernel at Autograd is the same for all devices
+    kernels = private.numbers_of("Autograd", *keys)
+    return redispatch, private.bits_of(*keys), private.handle_of(aten), kernels
 
 
 def order_of(op: Any, aten: Any, reads: Mapping[str, Sequence[str]]) -> list[str]:

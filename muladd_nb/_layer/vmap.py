@@ -26,7 +26,7 @@ def register(form: Form) -> None:
     operator = form.family.get((), form)
 
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
-        contract.check_defined(form, args, {x: args[place] for x, place in form.writes.items()})
+        contract.check_defined(form, args, form.targets(args))
         _check_batched(form, in_dims, args)
         # Make only the views that are needed: in inference mode torch cannot view a tensor that is differentiated.
         moved = [x.movedim(dim, 0) if dim else x for x, dim in zip(args, in_dims, strict=True)]
