@@ -59,9 +59,9 @@ def some(calls, mesh):
     return calls if mesh.ndim == 1 else FUNCTIONS if calls is RETURNING else calls[:1]
 
 
-def sharded(mesh, shape=SHAPE, dtype=torch.float32):
+def sharded(mesh, shape=SHAPE):
     torch.manual_seed(1)
-    whole = torch.randn(shape, dtype=dtype, device=mesh.device_type)
+    whole = torch.randn(shape, device=mesh.device_type)
     return whole, distribute(whole, mesh, [Shard(0)] * mesh.ndim)
 
 
@@ -294,16 +294,20 @@ def compare_gradients(model, reference, **tolerance):
             torch.testing.assert_close(grad, expected.grad, msg=lambda text, name=name: f"{name}: {text}", **tolerance)
 
 
+def compare(model, reference, x):
+    torch.testing.assert_close(model(x), reference(x))
+    for m in (model, reference):
+        m(x).sin().sum().backward()
+    compare_gradients(model, reference)
+
+
 @check
 def fsdp(mesh):
     if mesh.ndim == 2:
         return
     model, reference, x = twins(Scaled, mesh.device_type)
     fully_shard(model, mesh=mesh)
-    torch.testing.assert_close(model(x), reference(x))
-    for m in (model, reference):
-        m(x).sin().sum().backward()
-    compare_gradients(model, reference)
+    compare(model, reference, x)
 
 
 @check
@@ -323,19 +327,13 @@ def fsdp_with_bfloat16(mesh):
 @check
 def tensor_parallel(mesh):
     model, reference, x = twins(Modulated, mesh.device_type)
-    if mesh.ndim == 2:
-        columns, rows = mesh["rows"], mesh["columns"]
-    else:
-        columns, rows = mesh, None
+    columns, rows = (mesh["rows"], mesh["columns"]) if mesh.ndim == 2 else (mesh, None)
     column = ColwiseParallel(use_local_output=False)
     plan = {"features": column, "gain": column, "classes": RowwiseParallel()}
     parallelize_module(model, columns, plan)
     if rows is not None:
         fully_shard(model, mesh=rows)
-    torch.testing.assert_close(model(x), reference(x))
-    for m in (model, reference):
-        m(x).sin().sum().backward()
-    compare_gradients(model, reference)
+    compare(model, reference, x)
 
 
 def main(device, **meet):

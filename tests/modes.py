@@ -8,24 +8,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 
-class DispatchMode(TorchDispatchMode):
+class _Noting:
     def __init__(self):
         super().__init__()
         self.seen = []
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def note(self, func, types, args=(), kwargs=None):
         self.seen.append(func)
         return func(*args, **(kwargs or {}))
 
 
-class FunctionMode(TorchFunctionMode):
-    def __init__(self):
-        super().__init__()
-        self.seen = []
+class DispatchMode(_Noting, TorchDispatchMode):
+    __torch_dispatch__ = _Noting.note
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        self.seen.append(func)
-        return func(*args, **(kwargs or {}))
+
+class FunctionMode(_Noting, TorchFunctionMode):
+    __torch_function__ = _Noting.note
 
 
 # Contexts that observe the calls in them; the first does not. Autocast does not cast float64.
