@@ -10,7 +10,6 @@ from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, vjp, vmap
 from torch.testing._internal.two_tensor import TwoTensor
-from torch.utils._pytree import tree_leaves
 
 import muladd_nb
 
@@ -110,15 +109,11 @@ def test_derivatives_in_every_mode(device, shapes):
         )
         assert torch.autograd.gradgradcheck(muladd_nb.mymuladd, leaves)
     for transform, which in itertools.product((jacrev, jacfwd), [(0,), (1,), (2,), (0, 1, 2)]):
-        ours, aten = (tree_leaves(transform(f, which)(*args)) for f in (muladd_nb.mymuladd, reference))
-        for x, y in zip(ours, aten, strict=True):
-            torch.testing.assert_close(x, y)
+        torch.testing.assert_close(*(transform(f, which)(*args) for f in (muladd_nb.mymuladd, reference)))
     ours, aten = (
-        tree_leaves(hessian(lambda *x, f=f: f(*x).sin().sum(), (0, 1, 2))(*args))
-        for f in (ops.mymuladd.Tensor, reference)
+        hessian(lambda *x, f=f: f(*x).sin().sum(), (0, 1, 2))(*args) for f in (ops.mymuladd.Tensor, reference)
     )
-    for x, y in zip(ours, aten, strict=True):
-        torch.testing.assert_close(x, y)
+    torch.testing.assert_close(ours, aten)
 
 
 def names_of(mode):
@@ -305,9 +300,7 @@ def test_vmap_aligns_what_a_function_sees(device, dims):
     seen = [x.expand(2, *x.shape).clone() for x in tensors([(4, 3), (3,), ()], device)]
     args = [x[0] if dim is None else x.movedim(0, dim) for x, dim in zip(seen, dims, strict=True)]
     for wrap in (lambda f: f, lambda f: lambda *x: torch.func.grad(lambda *y: f(*y).sin().sum(), (0, 1, 2))(*x)):
-        ours, aten = (tree_leaves(vmap(wrap(f), dims)(*args)) for f in (ops.mymuladd.Tensor, reference))
-        for x, y in zip(ours, aten, strict=True):
-            torch.testing.assert_close(x, y)
+        torch.testing.assert_close(*(vmap(wrap(f), dims)(*args) for f in (ops.mymuladd.Tensor, reference)))
     out = torch.zeros(2, 4, 3, device=device, dtype=torch.float64)
     vmap(lambda *x: muladd_nb.mymuladd(*x[:3], out=x[3]), (*dims, 0))(*args, out)
     torch.testing.assert_close(out, vmap(reference, dims)(*args))
@@ -328,10 +321,7 @@ def test_compiled(device, dynamic):
         with torch._dynamo.config.patch(error_on_recompile=dynamic):
             result, expected = compiled(*args), program(*again)
         assert torch.equal(result, expected)
-        result.sum().backward()
-        expected.sum().backward()
-        for x, y in zip(args, again, strict=True):
-            torch.testing.assert_close(x.grad, y.grad)
+        torch.testing.assert_close(*map(torch.autograd.grad, (result.sum(), expected.sum()), (args, again)))
 
 
 def test_opcheck(device):

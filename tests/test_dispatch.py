@@ -92,7 +92,7 @@ def test_jit_trace_records_the_operator(device, call):
         result = call(a, b, c, out=out)
         return out.clone() if call.writes else result
 
-    a, b, c = inputs(device)
+    a, b, c = (x.requires_grad_(not call.writes) for x in inputs(device))
     traced = torch.jit.trace(function, (a, b, c))
     assert call.form.op._schema.name in {node.kind() for node in traced.graph.nodes()}
     assert torch.equal(traced(b, c, a), function(b, c, a))

@@ -37,9 +37,9 @@ def inputs(n, device, dtype=torch.float32):
     return tuple(torch.randn(n, 3, device=device).to(dtype) for _ in range(2))
 
 
-def export(model, device, strict=False, dtype=torch.float32):
+def export(model, device, strict=False):
     n = torch.export.Dim("n", min=2)
-    return torch.export.export(model, inputs(4, device, dtype), dynamic_shapes=({0: n}, {0: n}), strict=strict)
+    return torch.export.export(model, inputs(4, device), dynamic_shapes=({0: n}, {0: n}), strict=strict)
 
 
 @pytest.fixture(params=["strict", "non_strict"])
@@ -100,6 +100,15 @@ class EachOperator(Functional):
         return *super().forward(a, b), muladd_nb.mymuladd(a, b, a.shape[0]), muladd_nb.mymuladd(a, b, a.neg())
 
 
+@pytest.fixture
+def table():
+    """Return the translations of our operators to ONNX."""
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
+    import muladd_nb.onnx
+
+    return muladd_nb.onnx.translation_table
+
+
 def run_onnx(program, a, b, folder):
     """Return the results of an ONNX program that ONNX Runtime computes."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[test]'")
@@ -110,10 +119,7 @@ def run_onnx(program, a, b, folder):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-def test_onnx(dtype, tmp_path):
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
-    import muladd_nb.onnx
-
+def test_onnx(dtype, table, tmp_path):
     model = EachOperator().eval()
     n = torch.export.Dim("n", min=2)
     program = torch.onnx.export(
@@ -121,7 +127,7 @@ def test_onnx(dtype, tmp_path):
         inputs(4, "cpu", dtype),
         dynamo=True,
         dynamic_shapes=({0: n}, {0: n}),
-        custom_translation_table=muladd_nb.onnx.translation_table,
+        custom_translation_table=table,
     )
     a, b = inputs(900, "cpu", dtype)
     for result, expected in zip(run_onnx(program, a, b, tmp_path), model(a, b), strict=True):
@@ -135,9 +141,8 @@ def test_onnx_of_an_operator_by_its_formula(tmp_path):
     a, b = inputs(4, "cpu", torch.float32)
     formulas = {ops.mymuladd.default: lambda a, b, c: a * b + c, ops.mymul.default: torch.mul}
     program = torch.export.export(Functional().eval(), (a, b)).run_decompositions(formulas)
-    results = run_onnx(torch.onnx.export(program, dynamo=True), a, b, tmp_path)
-    for result, expected in zip(results, Functional()(a, b), strict=True):
-        torch.testing.assert_close(result, expected)
+    results = tuple(run_onnx(torch.onnx.export(program, dynamo=True), a, b, tmp_path))
+    torch.testing.assert_close(results, Functional()(a, b))
 
 
 @pytest.mark.slow
@@ -163,15 +168,9 @@ def test_aotinductor_takes_a_number_that_is_not_finite_where_the_operator_is_no_
             compiled(Called())
 
 
-def test_onnx_knows_bfloat16():
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
-    import muladd_nb.onnx
-
+def test_onnx_knows_bfloat16(table):
     program = torch.onnx.export(
-        Functional().eval(),
-        inputs(4, "cpu", torch.bfloat16),
-        dynamo=True,
-        custom_translation_table=muladd_nb.onnx.translation_table,
+        Functional().eval(), inputs(4, "cpu", torch.bfloat16), dynamo=True, custom_translation_table=table
     )
     operations = [node.op_type for node in program.model_proto.graph.node]
     assert operations.count("Cast") == 4  # two inputs to float32, two results back
@@ -192,21 +191,6 @@ def test_torch_script(device):
     expected = ops.mymuladd(ops.mymul(a, a + b), b, 0.25)
     assert torch.equal(scripted(a, b, 0.25), expected)
     assert torch.equal(torch.jit.load(buffer)(a, b, 0.25), expected)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_torch_trace_of_a_model_with_parameters(device):
-    class Gain(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.gain = torch.nn.Linear(3, 3)
-
-        def forward(self, x):
-            return muladd_nb.mymuladd(self.gain(x), x, 0.5)
-
-    model = Gain().to(device)
-    x, y = inputs(5, device)
-    assert torch.equal(torch.jit.trace(model, (x,))(y), model(y))
 
 
 def test_symbolic_trace(device):
