@@ -311,9 +311,9 @@ def test_written_in_place_where_nobody_can_tell(name):
 
 # For each operator that returns the new values of its first argument, the form that writes them in place.
 WRITES = {
-    getattr(ops, f"_functional_{form.name}").default: form
+    getattr(ops, f"_functional_{form.operator}").default: form
     for form in writers.FORMS
-    if form.name in ("_test_ema_", "_test_scale_")
+    if form.operator in ("_test_ema_", "_test_scale_")
 }
 
 

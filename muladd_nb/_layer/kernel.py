@@ -70,6 +70,11 @@ class Kernel(Form):
             packet.register(form)
         return form
 
+    @property
+    def operator(self) -> str:
+        """The name of the overload."""
+        return str(self.op.name()).partition("::")[2]
+
     @cached_property
     def kinds(self) -> dict[str, str]:
         """The type of each argument, as in the schema, except that ``float`` also stands for ``float?``."""
