@@ -398,6 +398,16 @@ def test_what_is_written_twice_is_refused_in_a_compiled_program_too():
             run(torch.ones(3), torch.ones(3))
 
 
+@pytest.mark.parametrize("name", ["adam2_", "fold_"])
+def test_what_is_written_twice_is_refused_if_it_is_lazily_negated(name):
+    x = torch.ones(3)
+    p = torch._neg_view(x)
+    args = {"adam2_": (p, p, x.clone(), x.clone(), 0.5), "fold_": (x.clone(), p, [p], 0.5)}[name]
+    with pytest.raises(RuntimeError, match=f"{name}: .* is written to and must share no memory with "):
+        KINDS["raw"][name](*args)
+    assert torch.equal(x, torch.ones(3))
+
+
 def test_autocast_casts_what_is_read_once():
     def f(x, y):
         with torch.autocast("cpu", torch.bfloat16):

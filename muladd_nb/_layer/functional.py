@@ -55,7 +55,7 @@ def register(form: Form) -> None:
 
     def functionalized(*args: Any, **kwargs: Any) -> Any:
         given = complete(op, args, kwargs)
-        _check_apart(form, form.targets(given))
+        check_apart(form, form.targets(given))
         if form.functional is not None and torch.compiler.is_exporting():
             # Another process may load an exported program. It knows the functional form, but perhaps not this operator.
             *results, new = None, [by_position(form.functional, form.functional)(*given[: len(form.kinds)])]
@@ -78,7 +78,7 @@ def register(form: Form) -> None:
     lowering.register(form, functional)
 
 
-def _check_apart(form: Form, targets: Mapping[str, Any]) -> None:
+def check_apart(form: Form, targets: Mapping[str, Any]) -> None:
     """Raise ``RuntimeError`` if a call writes twice to one element. The kernel gets copies, so it cannot see that."""
     contract.refuse_none(form.name, targets.items())
     for name, x in targets.items():

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from ._library import implement
+from .functional import check_apart
 from .operator import Form, complete, with_tensors
 
 
@@ -21,10 +22,12 @@ def register(form: Form) -> None:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         args = complete(form.op, args, kwargs)
+        targets = form.targets(args)
+        check_apart(form, targets)  # the kernel gets copies, so it cannot see that
         given = [with_tensors(Tensor.resolve_neg, x) for x in args]
         returned = form.call(*given)
         written = form.targets(given)
-        for name, x in form.targets(args).items():
+        for name, x in targets.items():
             if x.is_neg():
                 x.copy_(written[name])
         return returned
