@@ -417,3 +417,12 @@ def test_autocast_casts_what_is_read_once():
     x, y = torch.arange(3.0), torch.full((3,), 1 / 3)
     for backend in ("aot_eager", "inductor"):
         assert torch.equal(torch.compile(f, fullgraph=True, backend=backend)(x.clone(), y), f(x.clone(), y))
+
+
+def test_autocast_casts_to_the_dtype_of_the_first_floating_point_tensor_that_is_written():
+    schema = "_test_count_(Tensor(a!) count, Tensor(b!)? total, Tensor x) -> ()"
+    count_ = writers.kernel(schema, lambda count, total, x: [count + 1, total + torch.dot(total, x) - 1]).op
+    count, total = torch.zeros(2, dtype=torch.int64), torch.ones(2)
+    with torch.autocast("cpu", torch.bfloat16):
+        count_(count, total, torch.ones(2, dtype=torch.bfloat16))
+    assert total.tolist() == [2, 2]

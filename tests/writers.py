@@ -84,7 +84,7 @@ def _row(declaration, function):
     return form
 
 
-def _kernel(schema, function):
+def kernel(schema, function):
     form = Kernel.of(_defined(schema, function, _overlap), FLOATING)
     returns = len(form.op._schema.returns)
 
@@ -144,9 +144,9 @@ def fold_(x, total, parts, by):
 FORMS = [
     _row("_test_ema_(Tensor(a!) x, Tensor y, float by)", ema_),
     _row("_test_adam2_(Tensor(a!) p, Tensor(b!) m, Tensor(c!) v, Tensor grad, float lr)", adam2_),
-    _kernel("_test_scale_(Tensor! x, Tensor y, float by=0.5) -> ()", scale_),
-    _kernel("_test_steps_(Tensor(a!)[] xs, Tensor y, float by) -> ()", steps_),
-    _kernel("_test_fold_(Tensor x, Tensor(a!)? total, Tensor(b!)[] parts, float by) -> Tensor", fold_),
+    kernel("_test_scale_(Tensor! x, Tensor y, float by=0.5) -> ()", scale_),
+    kernel("_test_steps_(Tensor(a!)[] xs, Tensor y, float by) -> ()", steps_),
+    kernel("_test_fold_(Tensor x, Tensor(a!)? total, Tensor(b!)[] parts, float by) -> Tensor", fold_),
 ]
 
 # For each kind, the functions that call the operators, by name.

@@ -2,8 +2,8 @@
 
 ``torch.library.register_autocast`` fixes the dtype at registration and ignores the user's: under
 ``autocast("cpu", torch.float16)`` its operators may still compute in bfloat16. As for ATen's operators, float64 is not
-cast. Tensors with a dtype of their own are not cast either. A form that writes into ``out`` computes in the dtype of
-``out``.
+cast. Tensors with a dtype of their own are not cast either. A form that writes computes in the dtype of the
+first floating-point tensor that it writes to.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -39,8 +40,8 @@ def casts(x: Tensor, device_type: str) -> bool:
 
 def dtype_of(form: Form, inputs: Iterable[Tensor], targets: Iterable[Tensor], device_type: str) -> torch.dtype | None:
     """Return the dtype that the inputs of a call are cast to, or None. A call that writes uses its target's dtype."""
-    for target, own in zip(targets, form.of_results, strict=False):
-        if own is None:
+    for target, own in zip(targets, chain(form.of_results, repeat(None)), strict=False):
+        if own is None and target.is_floating_point():
             return target.dtype if casts(target, device_type) else None
     of_region = torch.get_autocast_dtype(device_type)
     if form.promises.autocast == "cast" and of_region in form.dtypes:

@@ -298,8 +298,8 @@ class Case:
         if self.writes and not self.own_results(args):
             written = [self.forms[0].result_dtypes(args)[0]]
         rule = self.autocast or self.forms[0].promises.autocast
-        if written and written[0].is_floating_point:
-            to = written[0]
+        if floats := [x for x in written if x.is_floating_point]:
+            to = floats[0]
         elif rule == "cast" and dtype in self.dtypes:
             to = dtype
         else:
