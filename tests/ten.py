@@ -19,9 +19,9 @@ RMS_NORM = "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor"  # over rows
 KERNELS = ["running_sum(Tensor x, int dim, bool reverse) -> Tensor", RMS_NORM]
 # Every kind of argument, with names that the generated files use themselves.
 EVERY_ARGUMENT = [
-    "scaled(Tensor x, Tensor? bias, float c, int? n=None, *, float eps=1.5, str mode='none', ScalarType? dtype=None, "
+    "scaled(Tensor? bias, Tensor x, float c, int? n=None, *, float eps=1.5, str mode='none', ScalarType? dtype=None, "
     "int[2] pad=1) -> Tensor",
-    "adam_(Tensor(a!) p, Tensor(b!)[] m, Tensor grad, Tensor!? v, Tensor? C, float lr, *, bool f_=True) -> ()",
+    "adam_(Tensor(b!)[] m, Tensor(a!) p, Tensor grad, Tensor!? v, Tensor? C, float lr, *, bool f_=True) -> ()",
     "fold(Tensor[] out, SymInt n, SymInt[] dims, bool? flag, float? T) -> (Tensor, Tensor)",
     "update_(int k, Tensor! dtype, Tensor kernel, Device device, Layout layout, MemoryFormat value, float[] fs, "
     "bool[] bs, str? s, str[] names, int[]? group_shape=None, ScalarType[]? types=None) -> Tensor",
