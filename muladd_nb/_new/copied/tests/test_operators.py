@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import inspect
 import itertools
@@ -38,9 +39,11 @@ def with_layout(layout, args):
 
 def without_data(args):
     def meta(x):
-        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+        if isinstance(x, (list, tuple)):
+            return without_data(x)
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if is_tensor(x) else x
 
-    return [meta(x) if is_tensor(x) else x for x in args]
+    return [*map(meta, args)]
 
 
 @contextlib.contextmanager
@@ -411,6 +414,25 @@ def test_a_kernel_takes_the_shapes_that_its_fake_kernel_takes(case, device):
             may_differ = real == "an error" and not x.is_floating_point()  # only a real kernel sees the integers
             what = f"{case.names[place]} of shape {list(other.shape)} in place of {list(x.shape)}"
             assert real == fake or may_differ, f"{case.name}: {what} gives {real}, and in the fake kernel {fake}"
+
+
+def test_a_kernel_takes_the_lists_that_its_fake_kernel_takes(case, device):
+    """A kernel that takes other lists than it was written for reads past the end of one."""
+    args = case.given(case.sample(case.dtypes[-1], device), ())[0] if case.kernel else []
+
+    def outcome(args):
+        try:
+            result = case.kernel.call(*args)
+        except RuntimeError:
+            return "an error"
+        return [(x.shape, x.dtype) for x in as_tuple(result) if is_tensor(x)]
+
+    for place, x in enumerate(args):
+        for other in (x[:-1], [*x, copy.deepcopy(x[-1])]) if isinstance(x, (list, tuple)) and x else ():
+            given = [*args[:place], other, *args[place + 1 :]]
+            fake, real = outcome(without_data(given)), outcome(copy.deepcopy(given))
+            what = f"{[*case.kernel.kinds][place]} of {len(other)} elements in place of {len(x)}"
+            assert real == fake, f"{case.name}: {what} gives {real}, and in the fake kernel {fake}"
 
 
 def test_a_tensor_on_mps_is_refused(case, device):
