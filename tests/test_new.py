@@ -836,6 +836,14 @@ def test_values_are_tested_with_nan_and_gradients_without(cases, with_nan):
     assert tried.isnan().any() == with_nan
 
 
+def test_derivatives_are_tested_where_a_result_is_floating_point(cases):
+    """An argument such as a dtype may choose a result of integers."""
+    case = cases["Case"](muladd_nb.mymul, lambda tensor, either: (tensor(), either(tensor(), tensor())), torch.mul)
+    results = iter([torch.zeros(2), torch.zeros(2, dtype=torch.int64)])
+    case.call = lambda *args: next(results)
+    assert case.choices_with_floats() == [{}]
+
+
 def test_a_case_knows_which_arguments_say_what_is_reduced(cases):
     """Otherwise the test of the template's texts does not notice those of an operator with another such argument."""
     assert cases["REDUCES"] == (*_schema._REDUCES,)

@@ -272,6 +272,11 @@ class Case:
         """Return the arguments that have a gradient, without those that are None."""
         return [name for name in self.differentiable if is_tensor(args[self.names.index(name)])]
 
+    def choices_with_floats(self) -> list[dict[int, int]]:
+        """Return the choices for which a result is floating-point, and so may have a derivative."""
+        calls = [(choice, self.call(*self.sample(self.dtypes[-1], choice=choice))) for choice in self.choices]
+        return [choice for choice, results in calls if any(map(is_float, as_tuple(results)))]
+
     def expected(self, *args: Any) -> Any:
         """Return the results of the reference, computed in float64 and then rounded to the dtype of each result."""
         first = args[self.first].dtype
