@@ -26,7 +26,7 @@ from .. import _C
 from . import contract
 from . import torch_private as private
 from .kernel import Kernel
-from .operator import Form
+from .operator import Form, tensors_in
 from .recording import THROUGH_OUT, refuse_gradients, refuse_gradients_of_numbers
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
@@ -166,6 +166,8 @@ def _caller_of_kernel(kernel: Kernel, declared: Callable[..., Any]) -> Callable[
     def checked(*args: Any) -> Any:
         if any(args[place] is None for place in kernel.required.values()):
             kernel.tensors(args)
+        if not (kernel.required or tensors_in(args)):
+            kernel.check(*args)  # refuses an empty list; the dispatcher's error would not name the argument
         refuse_gradients_of_numbers(kernel, args)
         return call(*args)
 
