@@ -565,7 +565,7 @@ WEIGHT = """k_ * (device.is_cpu() + 2 * (layout == torch::headeronly::Layout::St
                    4 * (value_ == torch::headeronly::MemoryFormat::Contiguous) + 8 * (fs == std::vector{1.5, 0.5}) +
                    16 * (bs == std::vector{true, false}) + 32 * (names == std::vector<std::string>{"text", "text"}) +
                    64 * (s == "text") + 128 * (group_shape == std::vector<int64_t>{2, 3}) +
-                   256 * (types ? types->at(1) == torch::headeronly::ScalarType::Float : 0))"""
+                   256 * (types && types->back() == torch::headeronly::ScalarType::Float))"""
 REFERENCE = (
     "product(k * (63 + 64 * (s is not None) + 128 * (group_shape is not None) + 256 * (types is not None)), kernel)"
 )
