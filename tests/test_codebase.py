@@ -318,6 +318,20 @@ using Operators = elementwise::List<
 } // namespace test::inline ELEMENTWISE_TARGET
 ELEMENTWISE_OPERATORS(test, test::Operators)
 """
+MASKED = """
+#include "elementwise/elementwise.h"
+
+namespace test::inline ELEMENTWISE_TARGET {
+struct Masked {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C x, bool keep) const {
+    return keep ? x * x : C(0);
+  }
+};
+using Operators = elementwise::List<elementwise::Operator<"masked(Tensor x, Tensor keep)", Masked, elementwise::out>>;
+} // namespace test::inline ELEMENTWISE_TARGET
+ELEMENTWISE_OPERATORS(test, test::Operators)
+"""
 
 
 @pytest.mark.slow  # compiles for ten seconds, and counts what GCC says
@@ -326,20 +340,22 @@ def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_
     options = ["-Dkernels_alone=true", "-Dcuda=disabled"]
     subprocess.run(["meson", "setup", *options, "build", ROOT], cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
     (tmp_path / "list.cpp").write_text(FUNCTORS)
+    (tmp_path / "masked.cpp").write_text(MASKED)
     compiled = set()
     for entry in json.loads((tmp_path / "build/compile_commands.json").read_text()):
         command = shlex.split(entry["command"])
         isa = [option.partition("=")[2] for option in command if option.startswith("-DELEMENTWISE_ISA=")]
         if not entry["file"].endswith("/operators.cpp") or isa not in (["avx2"], ["avx512"]):
             continue
-        command = [*command[: command.index("-MD")], f"-I{ROOT / 'src'}", "-fopt-info-vec-all", "-c", "list.cpp"]
-        ran = run(*command, cwd=tmp_path)
-        assert ran.returncode == 0, ran.stderr
+        command = [*command[: command.index("-MD")], f"-I{ROOT / 'src'}", "-fopt-info-vec-all", "-c"]
+        ran, masked = (run(*command, file, cwd=tmp_path) for file in ("list.cpp", "masked.cpp"))
+        assert ran.returncode == masked.returncode == 0, ran.stderr + masked.stderr
         compiled |= {*isa}
         width = {"avx2": 32, "avx512": 64}[isa[0]]
         loops = re.findall(rf"kernels\.h:.*loop vectorized using {width} byte vectors", ran.stderr)
         assert len(loops) >= 3 * 4 * 2, loops  # operators x dtypes x loops of each
         assert not re.findall(r"kernels\.h:.*control flow in loop", ran.stderr)
+        assert len(re.findall(r"kernels\.h:.*loop vectorized", masked.stderr)) >= 4 * 2  # dtypes x loops of each
     assert compiled == {"avx2", "avx512"}
 
 
