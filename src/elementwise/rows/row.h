@@ -488,8 +488,7 @@ class Row {
     static_assert(
         !(std::is_integral_v<T> && std::is_floating_point_v<decltype(f(self().load(x, int64_t{0})...))>),
         "a reduction or row.keep over integers has integers: each fraction would be cut off, so convert what the "
-        "function "
-        "of elements returns, as in static_cast<C>(x)");
+        "function of elements returns, as in static_cast<C>(x)");
     return [this, f, x...](auto j) ELEMENTWISE_LAMBDA { return T(f(self().load(x, j)...)); };
   }
 
