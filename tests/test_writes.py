@@ -429,7 +429,7 @@ def test_autocast_casts_to_the_dtype_of_the_first_floating_point_tensor_that_is_
 
 
 def test_a_call_without_any_tensor_names_the_list():
-    call = writers._public(writers.kernel("_test_halve_(Tensor(a!)[] xs, float by=0.5) -> ()", lambda xs, by: xs))
+    call = writers.public_of(writers.kernel("_test_halve_(Tensor(a!)[] xs, float by=0.5) -> ()", lambda xs, by: xs))
     for run in (call, torch.compile(call, backend="aot_eager")):
         with pytest.raises(RuntimeError, match="halve_: xs must have a tensor, got none"):
             run([])

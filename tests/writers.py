@@ -100,7 +100,7 @@ def kernel(schema, function):
     return form
 
 
-def _public(form):
+def public_of(form):
     """Return the public function of an operator."""
 
     def declared():
@@ -151,6 +151,6 @@ FORMS = [
 
 # For each kind, the functions that call the operators, by name.
 CALLS = {
-    "public": {form.name.removeprefix("_test_"): _public(form) for form in FORMS},
+    "public": {form.name.removeprefix("_test_"): public_of(form) for form in FORMS},
     "raw": {form.name.removeprefix("_test_"): form.op for form in FORMS},
 }

@@ -7,6 +7,7 @@ whether a tensor lies in its storage, and whether ``out`` partly overlaps an inp
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cmp_to_key
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from .. import _C
 from . import rows
+from . import torch_private as private
 from .operator import MOST_DIMS, SIXTEEN_BITS, Form
 
 _NOTHING: Mapping[str, Any] = {}
@@ -238,6 +240,16 @@ def _overlaps_itself(shape: list[Any], strides: list[Any]) -> bool:
             return not any(is_shape([n], [0]) for n in shape)
         reach = reach + (size - 1) * stride
     return False
+
+
+def check_apart(form: Form, targets: Mapping[str, Any]) -> None:
+    """Raise ``RuntimeError`` if a call writes twice to one element. A kernel that gets copies cannot see that."""
+    refuse_none(form.name, targets.items())
+    for name, x in targets.items():
+        check_not_self_overlapping(form.name, name, x)
+    for (name, x), (other, y) in itertools.combinations(targets.items(), 2):
+        if private.is_alias(x, y) and overlap(x, y):
+            raise RuntimeError(f"{form.name}: {name} is written to and must share no memory with {other}")
 
 
 def overlap(x: Tensor, y: Tensor) -> bool:

@@ -9,9 +9,7 @@ the result is the same (in_place.py).
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -55,7 +53,7 @@ def register(form: Form) -> None:
 
     def functionalized(*args: Any, **kwargs: Any) -> Any:
         given = complete(op, args, kwargs)
-        check_apart(form, form.targets(given))
+        contract.check_apart(form, form.targets(given))
         if form.functional is not None and torch.compiler.is_exporting():
             # Another process may load an exported program. It knows the functional form, but perhaps not this operator.
             *results, new = None, [by_position(form.functional, form.functional)(*given[: len(form.kinds)])]
@@ -76,16 +74,6 @@ def register(form: Form) -> None:
     torch.library.register_fake(functional.name(), fake)
     implement(op, functionalized, "Functionalize")
     lowering.register(form, functional)
-
-
-def check_apart(form: Form, targets: Mapping[str, Any]) -> None:
-    """Raise ``RuntimeError`` if a call writes twice to one element. The kernel gets copies, so it cannot see that."""
-    contract.refuse_none(form.name, targets.items())
-    for name, x in targets.items():
-        contract.check_not_self_overlapping(form.name, name, x)
-    for (name, x), (other, y) in itertools.combinations(targets.items(), 2):
-        if private.is_alias(x, y) and contract.overlap(x, y):
-            raise RuntimeError(f"{form.name}: {name} is written to and must share no memory with {other}")
 
 
 def _define(op: Any) -> Any:

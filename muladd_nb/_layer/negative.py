@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from . import contract
 from ._library import implement
-from .functional import check_apart
 from .operator import Form, complete, with_tensors
 
 
@@ -23,7 +23,7 @@ def register(form: Form) -> None:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         args = complete(form.op, args, kwargs)
         targets = form.targets(args)
-        check_apart(form, targets)  # the kernel gets copies, so it cannot see that
+        contract.check_apart(form, targets)
         given = [with_tensors(Tensor.resolve_neg, x) for x in args]
         returned = form.call(*given)
         written = form.targets(given)

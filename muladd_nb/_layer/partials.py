@@ -51,7 +51,7 @@ class Partial(NamedTuple):
 
     @property
     def in_forward_mode(self) -> Times | None:
-        """What multiplies a tangent."""
+        """Return the function that multiplies a tangent, or None if the derivative is zero."""
         return self.for_tangents or self.times
 
 
