@@ -489,7 +489,15 @@ GRADIENTS = COMPUTE.replace("F_", "elementwise::rows::DerivedOperator<F_, elemen
             " { const int64_t sum = row.sum([](C x) { return 0.5 * x; }, x);"
             " return row.each([=](C x) { return x + sum; }, x); }",
             COMPUTE.replace("double", "int32_t"),
-            "a reduction or row.keep over integers has integers: each fraction would be cut off",
+            "a function of elements returns integers where a row has integers: each fraction would be cut off",
+        ),
+        (
+            "f(Tensor x)",
+            "int32_t",
+            f"elementwise::Elements<C> operator()(Row& row, {ONE}) const"
+            " { return row.each([](C x) { return 0.5 * x; }, x); }",
+            COMPUTE.replace("double", "int32_t"),
+            "a function of elements returns integers where a row has integers: each fraction would be cut off",
         ),
         (
             "f(Tensor x)",

@@ -361,7 +361,7 @@ class Row {
   }
   ELEMENTWISE_INLINE Number range(const auto& f, auto... x) {
     const Loop loop(*this, x...);
-    const auto value = [&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); };
+    const auto value = [&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(of_elements<C>(f, j, x...)); };
     return self().reduce_terms(Range{}, value, x...);
   }
   ELEMENTWISE_INLINE C log_sum_exp(const auto& f, auto... x) {
@@ -390,13 +390,7 @@ class Row {
   }
   ELEMENTWISE_INLINE int64_t argmax(const auto& f, auto... x) {
     const Loop loop(*this, x...);
-    using T = decltype(f(self().load(x, 0)...));
-    // Two numbers of another type may be equal once they are converted to C.
-    using Wide = std::conditional_t<std::is_unsigned_v<T>, uint64_t, int64_t>;
-    using To = std::conditional_t<
-        std::is_integral_v<T> && !std::is_same_v<T, C>, Wide, std::conditional_t<std::is_integral_v<Number>, T, C>>;
-    const auto value = [&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(To(f(self().load(x, j)...))); };
-    return self().argmax_of(value, x...);
+    return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return compared(f(self().load(x, j)...)); }, x...);
   }
   ELEMENTWISE_INLINE int64_t argmin(const auto& f, auto... x) {
     return argmax([&](auto... element) ELEMENTWISE_LAMBDA { return reversed(f(element...)); }, x...);
@@ -424,7 +418,7 @@ class Row {
         makes<To> || (parameters::is_a<R, Probabilities> || ...),
         "the functor declares no result elementwise::Elements<T>, where T is the type that the function of row.each "
         "returns: declare one, or convert what the function returns, as in static_cast<int8_t>(x)");
-    const auto element = [&](auto j) ELEMENTWISE_LAMBDA { return static_cast<To>(f(self().load(x, j)...)); };
+    const auto element = [&](auto j) ELEMENTWISE_LAMBDA { return of_elements<To>(f, j, x...); };
     return Elements<To>{nullptr, kWritten - self().template write<To>(element, x...)};
   }
 
@@ -485,11 +479,25 @@ class Row {
   }
   template <class T = C>
   ELEMENTWISE_INLINE auto terms(const auto& f, auto... x) const {
+    return [this, f, x...](auto j) ELEMENTWISE_LAMBDA { return this->template of_elements<T>(f, j, x...); };
+  }
+  template <class T>
+  ELEMENTWISE_INLINE T of_elements(const auto& f, auto j, const auto&... x) const {
     static_assert(
-        !(std::is_integral_v<T> && std::is_floating_point_v<decltype(f(self().load(x, int64_t{0})...))>),
-        "a reduction or row.keep over integers has integers: each fraction would be cut off, so convert what the "
-        "function of elements returns, as in static_cast<C>(x)");
-    return [this, f, x...](auto j) ELEMENTWISE_LAMBDA { return T(f(self().load(x, j)...)); };
+        !(std::is_integral_v<T> && std::is_floating_point_v<decltype(f(self().load(x, j)...))>),
+        "a function of elements returns integers where a row has integers: each fraction would be cut off, so convert "
+        "what it returns, as in static_cast<C>(x)");
+    return T(f(self().load(x, j)...));
+  }
+  // The number that row.argmax compares. Integers are not converted to C, where two of them may be equal.
+  template <class T>
+  ELEMENTWISE_INLINE static auto compared(const T& x) {
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, C>)
+      return static_cast<std::conditional_t<std::is_unsigned_v<T>, uint64_t, int64_t>>(x);
+    else if constexpr (std::is_integral_v<Number>)
+      return x;
+    else
+      return math::primal(C(x));
   }
 
  private:
