@@ -164,6 +164,15 @@ ELEMENTWISE_INLINE Dual<C> detach(const Dual<C>& x) {
 }
 } // namespace elementwise::inline ELEMENTWISE_TARGET
 
+// A function that the compiler finds where an author should have called another one, and its error message.
+#define ELEMENTWISE_REFUSED(function, X, condition, sentence) \
+  template <class C, class... Rest>                           \
+    requires(condition)                                       \
+  X function(const X& x, const Rest&...) {                    \
+    static_assert(sizeof(C) == 0, sentence);                  \
+    return x;                                                 \
+  }
+
 // std::numeric_limits and functions such as std::isnan look at the value of a dual number. std::exp and similar
 // functions do not compile: the error says what to call instead.
 namespace std {
@@ -194,15 +203,11 @@ ELEMENTWISE_OF_VALUE(isfinite)
 ELEMENTWISE_OF_VALUE(signbit)
 #undef ELEMENTWISE_OF_VALUE
 
-#define ELEMENTWISE_NO_DERIVATIVE(function, instead)                                         \
-  template <class C, class... Rest>                                                          \
-  elementwise::Dual<C> function(const elementwise::Dual<C>& x, const Rest&...) {             \
-    static_assert(                                                                           \
-        sizeof(C) == 0, "std::" #function " has no derivative: write elementwise::" #instead \
-                        ", of elementwise/math.h, or leave "                                 \
-                        "`differentiable` out of the entry");                                \
-    return x;                                                                                \
-  }
+#define ELEMENTWISE_NO_DERIVATIVE(function, instead)                       \
+  ELEMENTWISE_REFUSED(                                                     \
+      function, elementwise::Dual<C>, true,                                \
+      "std::" #function " has no derivative: write elementwise::" #instead \
+      ", of elementwise/math.h, or leave `differentiable` out of the entry")
 #define ELEMENTWISE_NO_DERIVATIVE_UNDER_ITS_NAME(function) ELEMENTWISE_NO_DERIVATIVE(function, function)
 ELEMENTWISE_EACH_UNARY(ELEMENTWISE_NO_DERIVATIVE_UNDER_ITS_NAME)
 #undef ELEMENTWISE_NO_DERIVATIVE_UNDER_ITS_NAME
@@ -219,21 +224,14 @@ ELEMENTWISE_NO_DERIVATIVE(fmax, max)
 
 // C declares these functions outside of every namespace: for double, and abs for int. A functor that forgets
 // elementwise:: would call them for a float, and abs would round it towards zero, and cut an integer to 32 bits.
-#define ELEMENTWISE_OUTSIDE(function)                                                               \
-  template <class C, class... Rest>                                                                 \
-    requires(std::is_floating_point_v<C>)                                                           \
-  C function(C x, Rest...) {                                                                        \
-    static_assert(sizeof(C) == 0, "write elementwise::" #function ", of elementwise/math.h, here"); \
-    return x;                                                                                       \
-  }
+#define ELEMENTWISE_OUTSIDE(function) ELEMENTWISE_OUTSIDE_FOR(function, std::is_floating_point_v<C>)
+#define ELEMENTWISE_OUTSIDE_FOR(function, condition) \
+  ELEMENTWISE_REFUSED(function, C, condition, "write elementwise::" #function ", of elementwise/math.h, here")
 ELEMENTWISE_EACH_UNARY(ELEMENTWISE_OUTSIDE)
 ELEMENTWISE_OUTSIDE(hypot)
 ELEMENTWISE_OUTSIDE(atan2)
 ELEMENTWISE_OUTSIDE(pow)
+ELEMENTWISE_OUTSIDE_FOR(abs, (std::is_same_v<C, int64_t> || std::is_same_v<C, uint64_t>))
 #undef ELEMENTWISE_OUTSIDE
-template <class C>
-  requires(std::is_same_v<C, int64_t> || std::is_same_v<C, uint64_t>)
-C abs(C x) {
-  static_assert(sizeof(C) == 0, "write elementwise::abs, of elementwise/math.h, here");
-  return x;
-}
+#undef ELEMENTWISE_OUTSIDE_FOR
+#undef ELEMENTWISE_REFUSED
