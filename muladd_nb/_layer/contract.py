@@ -49,7 +49,6 @@ def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NO
 
 def check_alike(op: str, dtypes: Sequence[torch.dtype], tensors: Mapping[str, Tensor]) -> None:
     """Raise ``RuntimeError`` unless all tensors have one dtype, which is among ``dtypes``, one device and one shape."""
-    refuse_none(op, tensors.items())
     (first, a), *others = tensors.items()
     _check_dtype(op, dtypes, first, a)
     for other, x in others:
