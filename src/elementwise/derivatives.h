@@ -110,7 +110,7 @@ struct ComputedOf;
 template <class... T>
 struct ComputedOf<List<T...>> {
   template <class U>
-  using If = std::conditional_t<(std::is_same_v<compute_t<T>, U> || ...), List<U>, List<>>;
+  using If = ListIf<(std::is_same_v<compute_t<T>, U> || ...), List<U>>;
   using type = Joined<If<float>, If<double>>;
 };
 
@@ -235,15 +235,13 @@ using ArgumentsOf = typename Op::Kernel::Parameters::Arguments;
 template <class Op>
 constexpr unsigned kForms = functional | (Op::broadcasts ? 0 : same_shape);
 
+template <class Op, int32_t own>
+constexpr int kResultsOf = std::ranges::count(Op::Kernel::OfResults::own, own);
 // The number of results of type C. Each of them has a gradient.
 template <class Op>
-constexpr int kGrads = std::count(std::begin(Op::Kernel::OfResults::own), std::end(Op::Kernel::OfResults::own), kOfC);
+constexpr int kGrads = kResultsOf<Op, kOfC>;
 template <class Op>
-constexpr bool has_own_float() {
-  for (const int32_t own : Op::Kernel::OfResults::own)
-    if (own == kOrdinal<float> || own == kOrdinal<double>) return true;
-  return false;
-}
+constexpr bool has_own_float = kResultsOf<Op, kOrdinal<float>> + kResultsOf<Op, kOrdinal<double>> > 0;
 template <class Op>
 using MoreGradsOf = std::make_index_sequence<std::max(0, kGrads<Op> - 1)>;
 
@@ -301,7 +299,7 @@ constexpr bool has_derivative() {
 // Lists the first derivatives by one argument each.
 template <class Op, size_t... place>
 auto first_order(std::index_sequence<place...>) {
-  return Joined<std::conditional_t<has_derivative<Op, place>(), List<FirstDerivative<Op, place>>, List<>>...>{};
+  return Joined<ListIf<has_derivative<Op, place>(), List<FirstDerivative<Op, place>>>...>{};
 }
 // Lists the operator that computes several gradients, if there are several.
 template <class Op, int... place>
@@ -321,14 +319,14 @@ auto forward_mode(List<FirstDerivative<Op, place>...>) {
   constexpr int count = sizeof...(place), inputs = count + Op::signature.tensors;
   constexpr bool can = count > 0 && Op::signature.optional == 0 && Op::Kernel::kResults == 1 && inputs <= kMaxInputs &&
                        inputs + 2 <= kMaxOperands;
-  return std::conditional_t<can, List<ForwardMode<Op, place...>>, List<>>{};
+  return ListIf<can, List<ForwardMode<Op, place...>>>{};
 }
 
 // Whether an operator has derivatives: not if C or all results are integers.
 template <class Op>
 constexpr bool is_differentiable() {
   constexpr bool of_floats = !std::is_same_v<FloatsOf<typename Op::Kernel::Dtypes>, List<>>;
-  return Op::is_differentiable && of_floats && (kGrads<Op> > 0 || has_own_float<Op>());
+  return Op::is_differentiable && of_floats && (kGrads<Op> > 0 || has_own_float<Op>);
 }
 
 // Lists all derivatives of an operator.
@@ -339,7 +337,7 @@ auto family() {
     return rows::family<Op>();
   } else if constexpr (is_differentiable<Op>()) {
     static_assert(
-        !has_own_float<Op>(),
+        !has_own_float<Op>,
         "the floating-point results of a `differentiable` operator must be of type C: leave `differentiable` out of "
         "its entry in src/operators.h");
     static_assert(

@@ -120,6 +120,10 @@ List<T..., U...> operator+(List<T...>, List<U...>);
 template <class... Lists>
 using Joined = decltype((List<>{} + ... + Lists{}));
 
+// A list, or an empty one. Joined<ListIf<condition<T>, List<T>>...> has the types of a pack T that fulfil a condition.
+template <bool condition, class Those>
+using ListIf = std::conditional_t<condition, Those, List<>>;
+
 // Several results of a functor: return {sum, difference}; leaving one out is an error.
 template <class T>
 T missing_result() = delete;
@@ -219,7 +223,7 @@ struct DtypesOf<F> {
 
 // Keeps the floating-point dtypes of a list.
 template <class... T>
-Joined<std::conditional_t<std::is_floating_point_v<compute_t<T>>, List<T>, List<>>...> floats_of(List<T...>);
+Joined<ListIf<std::is_floating_point_v<compute_t<T>>, List<T>>...> floats_of(List<T...>);
 template <class Dtypes>
 using FloatsOf = decltype(floats_of(Dtypes{}));
 

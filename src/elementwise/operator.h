@@ -448,14 +448,10 @@ template <class Operators, class Op, class Kernels = typename Op::Kernels>
 struct DescriptionOf;
 template <class... All, class Op, class... Kernel>
 struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
-  static constexpr size_t place() {
-    size_t place = 0;
-    (void)((std::is_same_v<All, Op> || (place += All::kKernels, false)) || ...);
-    return place;
-  }
   // One for each kernel.
   static constexpr auto values = [] {
-    size_t index = place();
+    size_t index = 0;
+    (void)((std::is_same_v<All, Op> || (index += All::kKernels, false)) || ...);
     return std::array{Description{
         Op::in_errors, Ordinals<typename Kernel::Dtypes>::each, index++, Kernel::OfResults::own, Kernel::OfInputs::own,
         size_t{Kernel::kInputs}, Kernel::first(), Op::broadcasts, Op::is_over_rows, Op::like, Op::choices.data(),

@@ -129,7 +129,7 @@ using At = decltype(at<place>(Arguments{}));
 
 // The arguments that are tensors.
 template <bool... kIsTensor, class... P>
-Joined<std::conditional_t<kIsTensor, List<P>, List<>>...> tensors(List<P...>);
+Joined<ListIf<kIsTensor, List<P>>...> tensors(List<P...>);
 
 // A list of operands: their types, with T in place of C, and their dtypes as values.
 template <class Operands>

@@ -62,12 +62,11 @@ struct Original {
   static constexpr int kNumbers = kArguments - std::popcount(kIsTensor);
 
   template <size_t... I, class... P>
-  static Joined<std::conditional_t<has_derivative<I, P>, List<TensorOf<P>>, List<>>...> tensors_of(
-      std::index_sequence<I...>, List<P...>);
+  static Joined<ListIf<has_derivative<I, P>, List<TensorOf<P>>>...> tensors_of(std::index_sequence<I...>, List<P...>);
   template <class... P>
-  static Joined<std::conditional_t<parameters::is_of_c<P>, List<P>, List<>>...> of_c(List<P...>);
+  static Joined<ListIf<parameters::is_of_c<P>, List<P>>...> of_c(List<P...>);
   template <class... P>
-  static Joined<std::conditional_t<parameters::is_a<P, Probabilities>, List<P>, List<>>...> softmaxes_of(List<P...>);
+  static Joined<ListIf<parameters::is_a<P, Probabilities>, List<P>>...> softmaxes_of(List<P...>);
 
   using Tensors = decltype(tensors_of(std::make_index_sequence<kArguments>{}, typename Read::Arguments{}));
   using Results = decltype(of_c(typename Read::Results{}));
@@ -154,11 +153,9 @@ auto if_it_fits() {
   using P = OriginalOf<Op>;
   using Read = parameters::Of<Derived<P, role>, 0>;
   constexpr int more = P::count(typename Read::Arguments{}) - P::kArguments - (role == Role::gradients); // needs__
-  if constexpr (
-      (role != Role::recorded || P::kReduced > 0) && P::fits(P::kInputs + more, P::count(typename Read::Results{})))
-    return List<DerivedOperator<Op, role>>{};
-  else
-    return List<>{};
+  constexpr bool fits =
+      (role != Role::recorded || P::kReduced > 0) && P::fits(P::kInputs + more, P::count(typename Read::Results{}));
+  return ListIf<fits, List<DerivedOperator<Op, role>>>{};
 }
 
 // The derivatives of an operator over rows, if it has any.
@@ -191,18 +188,16 @@ constexpr bool is_of_rows<rows::Derived<Original, role>> = true;
 template <class Original, rows::Role role, size_t kArguments>
 struct Of<rows::Derived<Original, role>, kArguments> {
   static constexpr bool kAreRead = true;
-  template <bool is, class Those>
-  using If = std::conditional_t<is, Those, List<>>;
   using Reduced = Repeated<double, Original::kReduced>;
   using Arguments = Joined<
-      typename Original::Read::Arguments, If<rows::takes_grads(role), typename Original::Results>,
-      If<role == rows::Role::gradients, Joined<Reduced, typename Original::Softmaxes, List<int64_t>>>,
-      If<rows::takes_tangents(role), typename Original::Tensors>,
-      If<role == rows::Role::second, typename Original::Results>>;
+      typename Original::Read::Arguments, ListIf<rows::takes_grads(role), typename Original::Results>,
+      ListIf<role == rows::Role::gradients, Joined<Reduced, typename Original::Softmaxes, List<int64_t>>>,
+      ListIf<rows::takes_tangents(role), typename Original::Tensors>,
+      ListIf<role == rows::Role::second, typename Original::Results>>;
   using Results = Joined<
-      If<role == rows::Role::recorded, Joined<typename Original::Read::Results, Reduced>>,
-      If<role == rows::Role::tangent, typename Original::Results>,
-      If<rows::takes_grads(role), typename Original::Tensors>>;
+      ListIf<role == rows::Role::recorded, Joined<typename Original::Read::Results, Reduced>>,
+      ListIf<role == rows::Role::tangent, typename Original::Results>,
+      ListIf<rows::takes_grads(role), typename Original::Tensors>>;
 };
 
 } // namespace parameters

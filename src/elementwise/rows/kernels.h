@@ -18,9 +18,9 @@ struct ForwardLoop {
   static constexpr int kFirstInput = kResults + kNoted; // where the inputs begin
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
-    const passes::Source source{row, row.index, row.data + kFirstInput, nullptr, row.numbers};
+    const Source source{row, row.index, row.data + kFirstInput, nullptr, row.numbers};
     using OfFunctor = std::conditional_t<kNoted == 0, C, Dual<C>>;
-    passes::Values<C, Returned, OfFunctor> values(source, row);
+    Values<C, Returned, OfFunctor> values(source, row);
     values.finish(RowFunctor::template call<OfFunctor>(values));
     if constexpr (kNoted > 0)
       once(source.size, [&] {
@@ -28,9 +28,9 @@ struct ForwardLoop {
       });
   }
   ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row, int reduction) {
-    passes::Checked<C, Returned> checked({row, row.index, row.data + kFirstInput, nullptr, row.numbers}, reduction);
+    Checked<C, Returned> checked({row, row.index, row.data + kFirstInput, nullptr, row.numbers}, reduction);
     RowFunctor::template call<C>(checked);
-    if (passes::Values<C, Returned>::keeps_in_result && checked.kept_rows > 0) {
+    if (Values<C, Returned>::keeps_in_result && checked.kept_rows > 0) {
       checked.kept_rows--;
       checked.keeps_in_result = true;
     }
@@ -65,8 +65,8 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
   }(std::make_index_sequence<Original::kTensors>{});
   // The places of those that are present and have one value for each row (kOfRow), or one for each element.
   template <bool kOfRow, size_t... T, class... P>
-  static Joined<std::conditional_t<
-      place_of.each[T] >= 0 && parameters::is_of_row<P> == kOfRow, List<passes::TensorAt<place_of.each[T]>>, List<>>...>
+  static Joined<
+      ListIf<place_of.each[T] >= 0 && parameters::is_of_row<P> == kOfRow, List<TensorAt<place_of.each[T]>>>...>
       present(std::index_sequence<T...>, List<P...>);
   template <bool kOfRow>
   using Present =
@@ -82,10 +82,10 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
       for (int t = 0; t < Original::kTensors; t++)
         if (place.each[t] >= 0) tangents[place.each[t]] = inputs[first + t];
     }
-    const passes::Source source{row, row.index, inputs, tangents, row.numbers};
+    const Source source{row, row.index, inputs, tangents, row.numbers};
     source.size.always_read(~uint32_t{0} << kInputs); // gradients and tangents
     if constexpr (role == rows::Role::tangent) {
-      passes::Values<Dual<C>, typename RowFunctor::Returned> values(source, row);
+      Values<Dual<C>, typename RowFunctor::Returned> values(source, row);
       values.finish(RowFunctor::template call<Dual<C>>(values));
     } else {
       using B = std::conditional_t<role == rows::Role::second, Dual<C>, C>;
@@ -93,7 +93,7 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
       // After the gradients of the results, _f_gradients gets the softmax or the kept numbers, and _f_second the
       // tangents and then the tangents of the gradients.
       const void* const* const more = grads + Original::kGrads;
-      passes::Known<B, kOfElements> known(
+      Known<B, kOfElements> known(
           {source, row, grads, more + Original::kTensors, Original::kSoftmaxes ? *more : nullptr, more,
            role == rows::Role::gradients ? Original::kReduced : 0});
       const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Original::kNumbers].integer;
@@ -104,13 +104,13 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
         if (wanted >> t & 1) to[place.each[t]] = row.data[t];
         added |= (row.added >> t & 1) << place.each[t];
       }
-      passes::gradients<RowFunctor>(known, Present<false>{}, Present<true>{}, to, added);
+      gradients<RowFunctor>(known, Present<false>{}, Present<true>{}, to, added);
     }
   }
   // Reads only the tensors of the functor, which come first.
   ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row, int reduction) {
     constexpr bool has_softmax = role == rows::Role::gradients && Original::kSoftmaxes;
-    passes::Checked<C, typename RowFunctor::Returned, role != rows::Role::tangent, has_softmax> checked(
+    Checked<C, typename RowFunctor::Returned, role != rows::Role::tangent, has_softmax> checked(
         {row, row.index, row.data + kResults, nullptr, row.numbers}, reduction);
     RowFunctor::template call<C>(checked);
     if constexpr (role != rows::Role::tangent) checked.kept_rows *= 1 + kOfElements; // with derivatives
