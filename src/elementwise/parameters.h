@@ -79,24 +79,26 @@ struct ResultsOf<Results<R...>> {
   using type = List<R...>;
 };
 
-template <class Call>
-struct Read;
-template <class F, class R, class... P, bool kNoexcept>
-struct Read<R (F::*)(P...) const noexcept(kNoexcept)> {
+template <class R, class... P>
+struct ReadTypes {
+  static constexpr bool kAreRead = true;
   using Results = typename ResultsOf<R>::type;
   using Arguments = List<std::remove_cvref_t<P>...>;
 };
+
+template <class Call>
+struct Read;
+template <class F, class R, class... P, bool kNoexcept>
+struct Read<R (F::*)(P...) const noexcept(kNoexcept)> : ReadTypes<R, P...> {};
 template <class F, class R, class... P, bool kNoexcept>
 struct Read<R (F::*)(P...) noexcept(kNoexcept)> : Read<R (F::*)(P...) const> {};
 
 template <class Call>
 struct ReadOfRows;
 template <class F, class R, class... P, bool kNoexcept>
-struct ReadOfRows<R (F::*)(AnyRow&, P...) const noexcept(kNoexcept)> {
+struct ReadOfRows<R (F::*)(AnyRow&, P...) const noexcept(kNoexcept)> : ReadTypes<R, P...> {
   static_assert(
       !kNoexcept, "a functor over rows must not be noexcept: an exception ends some of its runs (cpu/work.h)");
-  using Results = typename ResultsOf<R>::type;
-  using Arguments = List<std::remove_cvref_t<P>...>;
 };
 
 // Whether a functor computes a row, and not an element.
@@ -113,14 +115,10 @@ struct Of {
 };
 template <class F, size_t kArguments>
   requires requires { typename Read<decltype(&F::template operator()<AnyC>)>; }
-struct Of<F, kArguments> : Read<decltype(&F::template operator()<AnyC>)> {
-  static constexpr bool kAreRead = true;
-};
+struct Of<F, kArguments> : Read<decltype(&F::template operator()<AnyC>)> {};
 template <class F, size_t kArguments>
   requires is_of_rows<F>
-struct Of<F, kArguments> : ReadOfRows<decltype(&F::template operator()<AnyC, AnyRow>)> {
-  static constexpr bool kAreRead = true;
-};
+struct Of<F, kArguments> : ReadOfRows<decltype(&F::template operator()<AnyC, AnyRow>)> {};
 
 template <size_t place, class... P>
 std::tuple_element_t<place, std::tuple<P...>> at(List<P...>);

@@ -76,10 +76,9 @@ struct Original {
   static constexpr bool fits(int inputs, int results) {
     return inputs <= kMaxInputs && inputs + results <= kMaxOperands;
   }
-  static constexpr int kReduced = !kSoftmaxes && fits(kInputs, kAllResults + rows::kMostReduced) &&
-                                          fits(kInputs + kGrads + rows::kMostReduced, kTensors)
-                                      ? rows::kMostReduced
-                                      : 0;
+  static constexpr bool keeps_reduced =
+      !kSoftmaxes && fits(kInputs, kAllResults + kMostReduced) && fits(kInputs + kGrads + kMostReduced, kTensors);
+  static constexpr int kReduced = keeps_reduced ? kMostReduced : 0;
   static_assert(kSoftmaxes <= 1, "a functor returns Probabilities once");
   static constexpr int kSoftmax = []<class... P>(List<P...>) { // which of the results it is
     int place = 0;
