@@ -44,11 +44,11 @@ struct Bound<C, Kernel<F, kKind...>> {
   template <size_t I, class... X>
   ELEMENTWISE_FUNCTION auto argument(X... elements) const {
     constexpr Kind kinds[] = {kKind...};
-    constexpr int place = kPlaceAmong<I, kKind...>;
+    constexpr int index = kIndexAmong<I, kKind...>;
     if constexpr (kinds[I] == Kind::tensor) {
-      return element<place>(elements...);
+      return element<index>(elements...);
     } else if constexpr (kinds[I] == Kind::optional) {
-      const auto x = element<place>(elements...);
+      const auto x = element<index>(elements...);
       return Optional<std::remove_const_t<decltype(x)>>{true, x};
     } else if constexpr (kinds[I] == Kind::absent) {
       return parameters::With<parameters::At<I, Arguments>, C>{};
@@ -58,20 +58,20 @@ struct Bound<C, Kernel<F, kKind...>> {
           Choice::kValues[static_cast<int>(kinds[I]) - static_cast<int>(Kind::chosen)]);
       return Choice(value);
     } else if constexpr (kinds[I] == Kind::real) {
-      return static_cast<number_t<C, parameters::At<I, Arguments>>>(reals[place]);
+      return static_cast<number_t<C, parameters::At<I, Arguments>>>(reals[index]);
     } else if constexpr (kinds[I] == Kind::integer) {
-      return integers[place];
+      return integers[index];
     } else {
-      return integers[place] != 0;
+      return integers[index] != 0;
     }
   }
 
-  template <size_t place, class First, class... Rest>
+  template <size_t index, class First, class... Rest>
   ELEMENTWISE_FUNCTION static auto element(First first, Rest... rest) {
-    if constexpr (place == 0) {
+    if constexpr (index == 0) {
       return first;
     } else {
-      return element<place - 1>(rest...);
+      return element<index - 1>(rest...);
     }
   }
 

@@ -182,13 +182,13 @@ struct OneOf {
 template <class T>
 struct Elements {
   const void* data; // the elements of this row, in the compute type or in the tensor's own type
-  int place;        // its index among the tensors that are present
+  int index;        // its index among the tensors that are present
 };
 
 // A result of C that row.softmax makes. The backward pass reads it.
 template <class C>
 struct Probabilities {
-  int place; // as that of Elements
+  int index; // as that of Elements
 };
 
 using FloatingPoint = List<float16, bfloat16, float, double>;

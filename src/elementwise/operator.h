@@ -65,7 +65,7 @@ constexpr bool is_tensor(Kind kind) {
 // The index of the I-th argument among the tensors that are present, or among the numbers. It is a variable,
 // because nvcc refuses to call is_tensor(), a function of the host, in a function of the device.
 template <size_t I, Kind... kKind>
-constexpr int kPlaceAmong = [] {
+constexpr int kIndexAmong = [] {
   constexpr Kind each[] = {kKind...};
   int before[2] = {};
   for (size_t i = 0; i != I; i++) before[is_tensor(each[i])] += each[i] != Kind::absent;

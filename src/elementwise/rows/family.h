@@ -81,20 +81,20 @@ struct Original {
   static constexpr int kReduced = keeps_reduced ? kMostReduced : 0;
   static_assert(kSoftmaxes <= 1, "a functor returns Probabilities once");
   static constexpr int kSoftmax = []<class... P>(List<P...>) { // which of the results it is
-    int place = 0;
-    (void)((parameters::is_a<P, Probabilities> || (place++, false)) || ...);
-    return place;
+    int index = 0;
+    (void)((parameters::is_a<P, Probabilities> || (index++, false)) || ...);
+    return index;
   }(typename Read::Results{});
 
   // Where the tensors that have a derivative stand among the arguments. The array has one element more, because an
   // array must not be empty.
-  static constexpr auto places = [] {
-    std::array<int, kTensors + 1> places{};
+  static constexpr auto arguments = [] {
+    std::array<int, kTensors + 1> arguments{};
     int found = 0;
     [&]<size_t... I, class... P>(std::index_sequence<I...>, List<P...>) {
-      ((has_derivative<I, P> ? void(places[found++] = I) : void()), ...);
+      ((has_derivative<I, P> ? void(arguments[found++] = I) : void()), ...);
     }(std::make_index_sequence<kArguments>{}, typename Read::Arguments{});
-    return places;
+    return arguments;
   }();
 };
 
@@ -143,8 +143,8 @@ struct DerivedOperator
   static constexpr const Signature& in_errors =
       kRole == Role::recorded ? Op::signature : DerivedOperator::Operator::signature;
   // For each gradient, the index of the argument whose shape it has.
-  static constexpr auto places = OriginalOf<Op>::places;
-  static constexpr const int* like = takes_grads(kRole) ? places.data() : nullptr;
+  static constexpr auto arguments = OriginalOf<Op>::arguments;
+  static constexpr const int* like = takes_grads(kRole) ? arguments.data() : nullptr;
 };
 
 template <class Op, Role role>

@@ -103,11 +103,11 @@ ELEMENTWISE_INLINE uint32_t reads(const X& x) {
   return x.reads;
 }
 
-// A tensor of the functor, by its place, as a type.
+// A tensor of the functor, by its index, as a type.
 template <int k>
 using TensorAt = std::integral_constant<int, k>;
 
-// One run of the functor. `Tensors` lists the places of tensors that have a value for each element and a derivative.
+// One run of the functor. `Tensors` lists the indices of tensors that have a value for each element and a derivative.
 // By::elements has as many elements at a time as `Lanes` has.
 template <class B, class Returned, class Tensors, By kBy, template <class> class Lanes = One>
 struct Pass;
@@ -122,7 +122,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
 
   Known<B, kTensors>& known;
   const Source& source = known.source;
-  const int number; // the variable of By::number: a reduction's index, or kMost + a tensor's place
+  const int number; // the variable of By::number: a reduction's index, or kMost + a tensor's index
   const int64_t j;  // the first element of By::elements
   B gradient = 0;   // of the number
   P divisor = 1;    // of the gradient: a mean is a sum divided by the size
@@ -135,9 +135,9 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
       : known(known), number(number), j(j) {}
 
   template <int i>
-  ELEMENTWISE_INLINE static constexpr int tensor() { // the place of the i-th of `Tensors`
-    const int places[] = {kTensor...};
-    return places[i];
+  ELEMENTWISE_INLINE static constexpr int tensor() { // the index of the i-th of `Tensors`
+    const int indices[] = {kTensor...};
+    return indices[i];
   }
   ELEMENTWISE_INLINE static void for_tensors(const auto& f) {
     [&]<int... i>(std::integer_sequence<int, i...>)
@@ -147,11 +147,11 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   // ---- Elements.
   using Row<Pass, C, R...>::load;
   ELEMENTWISE_INLINE C load(Elements<C> x, int64_t j) const {
-    return {passes::element<B>(source.tangents, x.place, x.data, j), B(0)};
+    return {passes::element<B>(source.tangents, x.index, x.data, j), B(0)};
   }
   template <int i>
   ELEMENTWISE_INLINE C load(Elements<C> x, Variable<i> at) const {
-    return {passes::element<B>(source.tangents, x.place, x.data, at.j), B(x.place == tensor<i>() ? 1 : 0)};
+    return {passes::element<B>(source.tangents, x.index, x.data, at.j), B(x.index == tensor<i>() ? 1 : 0)};
   }
   template <class F>
   ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F>& x, int64_t j) const {
@@ -165,8 +165,8 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
     return {x.at.value[at.j], x.reads >> tensor<i>() & 1 ? x.at.derivative[i][at.j] : B(0)};
   }
   // The value of a tensor that has one for each row.
-  ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
-    return {passes::element<B>(source.tangents, place, data, j), B(kMost + place == number)};
+  ELEMENTWISE_INLINE C lifted(int index, const void* data, int64_t j) const {
+    return {passes::element<B>(source.tangents, index, data, j), B(kMost + index == number)};
   }
 
   ELEMENTWISE_INLINE auto keep_terms(const auto& element, auto... x) {
@@ -258,7 +258,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
       const int64_t lane = place - j;
       if (lane >= 0 && lane < Lanes<B>::kSize)
         for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-          if (x.place != tensor<i>()) return;
+          if (x.index != tensor<i>()) return;
           update(gradients.each[i], [lane, g = known.gradient[reductions]](B sum, int k) ELEMENTWISE_LAMBDA {
             return sum + math::choose(k == lane, g, B(0));
           });
@@ -281,9 +281,9 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   }
   // Adds the shares of the results that have one value for each row. The functor returned these.
   ELEMENTWISE_INLINE void finish(const auto& returned) {
-    for_each_result(List<R...>{}, returned, [&]<int place, class Result>(const auto& value) ELEMENTWISE_LAMBDA {
+    for_each_result(List<R...>{}, returned, [&]<int index, class Result>(const auto& value) ELEMENTWISE_LAMBDA {
       if constexpr (std::is_same_v<Result, parameters::AnyC>)
-        gradient = gradient + weighted(C(value).derivative, grad(ResultPlaces<R...>::among_c(place), 0));
+        gradient = gradient + weighted(C(value).derivative, grad(ResultIndex<R...>::among_c(index), 0));
     });
   }
 
@@ -397,7 +397,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   }
   // The index, among the results of type C, of the result that the functor writes next.
   ELEMENTWISE_INLINE int next_result() {
-    return ResultPlaces<R...>::among_c(ResultPlaces<R...>::of_elements(results++));
+    return ResultIndex<R...>::among_c(ResultIndex<R...>::of_elements(results++));
   }
 };
 
@@ -433,9 +433,9 @@ ELEMENTWISE_INLINE void gradients(
     if (k < found.reductions) known.gradient[k] = by_any_number<RowFunctor, Tensors>(known, k);
   if (1 < found.reductions) known.gradient[1] = by_number<RowFunctor, Tensors>(known, 1);
   if (0 < found.reductions) known.gradient[0] = by_number<RowFunctor, Tensors>(known, 0);
-  [[maybe_unused]] const auto set = [&](void* to, int place) {
+  [[maybe_unused]] const auto set = [&](void* to, int index) {
     if (!to) return;
-    const auto gradient = written(by_any_number<RowFunctor, Tensors>(known, kMost + place));
+    const auto gradient = written(by_any_number<RowFunctor, Tensors>(known, kMost + index));
     once(known.source.size, [&] { *static_cast<P*>(to) = gradient; });
   };
   (set(to[kNumber], kNumber), ...);

@@ -57,16 +57,16 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
   static constexpr int kResults = role == rows::Role::tangent ? Original::kGrads : Original::kTensors;
   static constexpr int kInputs = RowFunctor::kInputs;
 
-  // For each tensor that has a derivative, its place among all tensors of the functor, or -1 if it is absent.
-  using PlaceOf = Array<int, Original::kTensors>;
-  static constexpr PlaceOf place_of = []<size_t... T>(std::index_sequence<T...>) {
-    constexpr auto& arguments = Original::places;
-    return PlaceOf{{(kinds[arguments[T]] == Kind::absent ? -1 : kPlaceAmong<arguments[T], kKind...>)...}};
+  // For each tensor that has a derivative, its index among all tensors of the functor, or -1 if it is absent.
+  using IndexOf = Array<int, Original::kTensors>;
+  static constexpr IndexOf index_of = []<size_t... T>(std::index_sequence<T...>) {
+    constexpr auto& arguments = Original::arguments;
+    return IndexOf{{(kinds[arguments[T]] == Kind::absent ? -1 : kIndexAmong<arguments[T], kKind...>)...}};
   }(std::make_index_sequence<Original::kTensors>{});
-  // The places of those that are present and have one value for each row (kOfRow), or one for each element.
+  // The indices of those that are present and have one value for each row (kOfRow), or one for each element.
   template <bool kOfRow, size_t... T, class... P>
   static Joined<
-      ListIf<place_of.each[T] >= 0 && parameters::is_of_row<P> == kOfRow, List<TensorAt<place_of.each[T]>>>...>
+      ListIf<index_of.each[T] >= 0 && parameters::is_of_row<P> == kOfRow, List<TensorAt<index_of.each[T]>>>...>
       present(std::index_sequence<T...>, List<P...>);
   template <bool kOfRow>
   using Present =
@@ -74,13 +74,13 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
   static constexpr int kOfElements = Original::count(Present<false>{});
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
-    constexpr PlaceOf place = place_of; // a copy, because nvcc has no static members of the host here
+    constexpr IndexOf index = index_of; // a copy, because nvcc has no static members of the host here
     const void* const* const inputs = row.data + kResults;
     const void* tangents[kInputs] = {};
     if constexpr (role != rows::Role::gradients) {
       constexpr int first = kInputs + (role == rows::Role::second ? Original::kGrads : 0);
       for (int t = 0; t < Original::kTensors; t++)
-        if (place.each[t] >= 0) tangents[place.each[t]] = inputs[first + t];
+        if (index.each[t] >= 0) tangents[index.each[t]] = inputs[first + t];
     }
     const Source source{row, row.index, inputs, tangents, row.numbers};
     source.size.always_read(~uint32_t{0} << kInputs); // gradients and tangents
@@ -100,9 +100,9 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
       void* to[kInputs] = {};
       uint32_t added = 0;
       for (int t = 0; t < Original::kTensors; t++) {
-        if (place.each[t] < 0) continue;
-        if (wanted >> t & 1) to[place.each[t]] = row.data[t];
-        added |= (row.added >> t & 1) << place.each[t];
+        if (index.each[t] < 0) continue;
+        if (wanted >> t & 1) to[index.each[t]] = row.data[t];
+        added |= (row.added >> t & 1) << index.each[t];
       }
       gradients<RowFunctor>(known, Present<false>{}, Present<true>{}, to, added);
     }

@@ -144,7 +144,7 @@ struct Source {
   const Number* numbers;
 };
 
-// row.each returns Elements that name the result to which it has written: their place is kWritten minus the place of
+// row.each returns Elements that name the result to which it has written: their index is kWritten minus the index of
 // the result. The functor must return them in that order, because row.each writes to the results in the order of its
 // calls.
 constexpr int kWritten = -2;
@@ -157,7 +157,7 @@ constexpr int kWritten = -2;
 // Ends the process if x cannot be read.
 template <class T>
 ELEMENTWISE_INLINE void check_is_read(Elements<T> x) {
-  if (x.place <= kWritten) stop("what row.each returns is a result, which cannot be read: use row.keep");
+  if (x.index <= kWritten) stop("what row.each returns is a result, which cannot be read: use row.keep");
 }
 ELEMENTWISE_INLINE void check_is_read(const auto&) {}
 
@@ -175,7 +175,7 @@ struct Itself {
 // The tensors whose elements are read where x is: bit k stands for tensor k.
 template <class T>
 ELEMENTWISE_INLINE uint32_t reads(Elements<T> x) {
-  return x.place < 0 ? 0 : uint32_t{1} << x.place;
+  return x.index < 0 ? 0 : uint32_t{1} << x.index;
 }
 ELEMENTWISE_INLINE uint32_t reads(Columns) {
   return 0;
@@ -194,7 +194,7 @@ struct Softmax {
   C inverse;
   template <class P>
   ELEMENTWISE_INLINE operator Probabilities<P>() const {
-    return {row->each([](P x) ELEMENTWISE_LAMBDA { return x; }, *this).place};
+    return {row->each([](P x) ELEMENTWISE_LAMBDA { return x; }, *this).index};
   }
 };
 template <class Row, class Powers, class C>
@@ -396,7 +396,7 @@ class Row {
     return argmax([&](auto... element) ELEMENTWISE_LAMBDA { return reversed(f(element...)); }, x...);
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
-    if (Self::derives || x.place < 0) check_no_loop();
+    if (Self::derives || x.index < 0) check_no_loop();
     if (has_loop_) self().source.size.need_whole_row();
     check_is_read(x);
     self().begin_loop(x);
@@ -455,7 +455,7 @@ class Row {
   template <class T>
   ELEMENTWISE_INLINE T load(Elements<T> x, int64_t j) const {
     if constexpr (std::is_same_v<T, C>)
-      return self().lifted(x.place, x.data, j);
+      return self().lifted(x.index, x.data, j);
     else if constexpr (std::is_same_v<T, bool>)
       return static_cast<const RowBool*>(x.data)[j] != 0;
     else
@@ -534,12 +534,12 @@ class Row {
   }
 };
 
-// An element of the tensor `place`, as a number of type B. If B is dual, the number has the element's tangent.
+// An element of the tensor `index`, as a number of type B. If B is dual, the number has the element's tangent.
 template <class B>
-ELEMENTWISE_INLINE B element(const void* const* tangents, int place, const void* data, int64_t j) {
+ELEMENTWISE_INLINE B element(const void* const* tangents, int index, const void* data, int64_t j) {
   if constexpr (kIsDual<B>) {
     using P = decltype(B::value);
-    return {static_cast<const P*>(data)[j], static_cast<const P*>(tangents[place])[j]};
+    return {static_cast<const P*>(data)[j], static_cast<const P*>(tangents[index])[j]};
   } else {
     return static_cast<const B*>(data)[j];
   }
@@ -575,29 +575,29 @@ struct RowFunctor {
   }
   template <size_t I, class C, class Row>
   ELEMENTWISE_INLINE static auto argument(const Row& row) {
-    constexpr int place = kPlaceAmong<I, kKind...>;
+    constexpr int index = kIndexAmong<I, kKind...>;
     using P = parameters::At<I, Arguments>;
     constexpr Kind each[] = {kKind...}, kind = each[I];
     if constexpr (kind == Kind::absent)
       return With<P, C>{};
     else if constexpr (kind == Kind::optional)
-      return With<P, C>{true, tensor<decltype(With<P, C>::value), C>(row, place)};
+      return With<P, C>{true, tensor<decltype(With<P, C>::value), C>(row, index)};
     else if constexpr (kind == Kind::tensor)
-      return tensor<With<P, C>, C>(row, place);
+      return tensor<With<P, C>, C>(row, index);
     else if constexpr (kind == Kind::real)
-      return With<P, C>(static_cast<number_t<math::primal_t<C>, P>>(row.source.numbers[place].real));
+      return With<P, C>(static_cast<number_t<math::primal_t<C>, P>>(row.source.numbers[index].real));
     else if constexpr (kind >= Kind::chosen)
       return P(static_cast<typename P::Value>(P::kValues[static_cast<int>(kind) - static_cast<int>(Kind::chosen)]));
     else
-      return static_cast<P>(row.source.numbers[place].integer);
+      return static_cast<P>(row.source.numbers[index].integer);
   }
   template <class X, class C>
-  ELEMENTWISE_INLINE static X tensor(const auto& row, int place) {
-    const void* const data = row.source.data[place];
+  ELEMENTWISE_INLINE static X tensor(const auto& row, int index) {
+    const void* const data = row.source.data[index];
     if constexpr (!parameters::is_of_row<X>)
-      return {data, place};
+      return {data, index};
     else if constexpr (std::is_same_v<X, C>)
-      return row.lifted(place, data, 0);
+      return row.lifted(index, data, 0);
     else if constexpr (std::is_same_v<X, bool>)
       return *static_cast<const uint8_t*>(data) != 0; // any other byte is true (cpu/convert.h)
     else
@@ -607,13 +607,13 @@ struct RowFunctor {
 
 // ---- The functor's results.
 
-// The place of a result among all results R, and among those of type C.
+// The index of a result among all results R, and among those of type C.
 template <class... R>
-struct ResultPlaces {
+struct ResultIndex {
   ELEMENTWISE_INLINE static constexpr int of_elements(int k) { // of the k-th that has a value for each element
     constexpr bool of_row[] = {parameters::is_of_row<R>...};
-    for (int place = 0; place < static_cast<int>(sizeof...(R)); place++)
-      if (!of_row[place] && k-- == 0) return place;
+    for (int index = 0; index < static_cast<int>(sizeof...(R)); index++)
+      if (!of_row[index] && k-- == 0) return index;
     return 0;
   }
   // Whether row.each, called for the k-th of these, may write numbers of type T to it.
@@ -624,22 +624,22 @@ struct ResultPlaces {
                                             : std::is_same_v<parameters::With<R, C>, Elements<T>>)...};
     return k < (0 + ... + !parameters::is_of_row<R>) && are_t[of_elements(k)];
   }
-  ELEMENTWISE_INLINE static constexpr int among_c(int place) {
+  ELEMENTWISE_INLINE static constexpr int among_c(int index) {
     constexpr bool of_c[] = {parameters::is_of_c<R>...};
     int among_c = 0;
-    for (int i = 0; i < place; i++) among_c += of_c[i];
+    for (int i = 0; i < index; i++) among_c += of_c[i];
     return among_c;
   }
 };
 
-// Calls f<place, R>(result) for each result that the functor returned.
-template <int place = 0, class R, class... Rest>
+// Calls f<index, R>(result) for each result that the functor returned.
+template <int index = 0, class R, class... Rest>
 ELEMENTWISE_INLINE void for_each_result(List<R, Rest...>, const auto& returned, const auto& f) {
   if constexpr (requires { returned.first; }) {
-    f.template operator()<place, R>(returned.first);
-    if constexpr (sizeof...(Rest) > 0) for_each_result<place + 1>(List<Rest...>{}, returned.rest, f);
+    f.template operator()<index, R>(returned.first);
+    if constexpr (sizeof...(Rest) > 0) for_each_result<index + 1>(List<Rest...>{}, returned.rest, f);
   } else {
-    f.template operator()<place, R>(returned);
+    f.template operator()<index, R>(returned);
   }
 }
 
@@ -664,8 +664,8 @@ struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
   ELEMENTWISE_INLINE Values(const Source& source, const cpu::OneRow& row)
       : source(source), results(row.data), row(&row) {}
 
-  ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
-    return place < 0 ? static_cast<const B*>(data)[j] : passes::element<B>(source.tangents, place, data, j);
+  ELEMENTWISE_INLINE C lifted(int index, const void* data, int64_t j) const {
+    return index < 0 ? static_cast<const B*>(data)[j] : passes::element<B>(source.tangents, index, data, j);
   }
 
   // If the functor has a single result, the first row that is kept lies in the memory of that result: row.each
@@ -696,29 +696,29 @@ struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
 
   template <class To>
   ELEMENTWISE_INLINE int write(const auto& f, auto...) {
-    if (!ResultPlaces<R...>::template has_elements<To, C>(written)) stop_for_order();
-    const int place = ResultPlaces<R...>::of_elements(written++);
+    if (!ResultIndex<R...>::template has_elements<To, C>(written)) stop_for_order();
+    const int index = ResultIndex<R...>::of_elements(written++);
     if constexpr (!kIsDual<B>) {
-      write_row(static_cast<math::primal_t<To>*>(results[place]), source.size, computed(f));
+      write_row(static_cast<math::primal_t<To>*>(results[index]), source.size, computed(f));
     } else if constexpr (kIsDual<To>) {
-      auto* const to = static_cast<decltype(To::value)*>(results[ResultPlaces<R...>::among_c(place)]);
+      auto* const to = static_cast<decltype(To::value)*>(results[ResultIndex<R...>::among_c(index)]);
       write_row(to, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).derivative; });
     }
-    return place;
+    return index;
   }
 
   // Writes the results that have one value for each row. The functor returned these. Forward mode has a tangent for
   // each result of C.
   ELEMENTWISE_INLINE void finish(const auto& returned) {
-    for_each_result(List<R...>{}, returned, [&]<int place, class P>(const auto& value) ELEMENTWISE_LAMBDA {
+    for_each_result(List<R...>{}, returned, [&]<int index, class P>(const auto& value) ELEMENTWISE_LAMBDA {
       using T = std::remove_cvref_t<decltype(value)>;
       if constexpr (!parameters::is_of_row<P>) {
-        if (value.place != kWritten - place) stop_for_order();
+        if (value.index != kWritten - index) stop_for_order();
       } else if constexpr (!kIsDual<B>)
-        once(source.size, [&] { *static_cast<math::primal_t<T>*>(results[place]) = math::primal(value); });
+        once(source.size, [&] { *static_cast<math::primal_t<T>*>(results[index]) = math::primal(value); });
       else if constexpr (std::is_same_v<T, B>)
         once(source.size, [&] {
-          *static_cast<decltype(T::value)*>(results[ResultPlaces<R...>::among_c(place)]) = value.derivative;
+          *static_cast<decltype(T::value)*>(results[ResultIndex<R...>::among_c(index)]) = value.derivative;
         });
     });
   }

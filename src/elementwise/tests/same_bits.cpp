@@ -345,7 +345,7 @@ struct GradientsOf<Kernel<rows::Derived<Original, role>, kKind...>> {
     if (role == rows::Role::gradients)
       bits = ~static_cast<uint32_t>(numbers[Original::kNumbers].integer = random_below(8));
     for (int t = 0; t < Original::kTensors; t++)
-      if (kinds[Original::places[t]] == Kind::absent) bits |= uint32_t{1} << t;
+      if (kinds[Original::arguments[t]] == Kind::absent) bits |= uint32_t{1} << t;
     return bits;
   }
 };
