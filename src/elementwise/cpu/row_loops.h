@@ -267,20 +267,20 @@ ELEMENTWISE_INLINE C halved(Vector<C> (&vectors)[count], const Join& join) {
 
 // join of f(begin), ... f(end - 1): element j goes to lane j - begin modulo their number, and lanes are joined
 // pairwise.
-template <class C, class Join, class F, int... part>
+template <class C, class Join, class F, int... v>
 ELEMENTWISE_INLINE C
-block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std::integer_sequence<int, part...>) {
-  constexpr int n = Vector<C>::kSize, kLanes = n * sizeof...(part);
-  Vector<C> vectors[sizeof...(part)];
-  (vectors[part].fill(identity), ...);
+block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std::integer_sequence<int, v...>) {
+  constexpr int n = Vector<C>::kSize, kLanes = n * sizeof...(v);
+  Vector<C> vectors[sizeof...(v)];
+  (vectors[v].fill(identity), ...);
   int64_t j = begin;
   const auto join_vector = [&](Vector<C>& vector) ELEMENTWISE_LAMBDA {
     update(vector, [&](C x, int k) ELEMENTWISE_LAMBDA { return join(x, f(j + k)); });
     j += n;
   };
-  if constexpr (sizeof...(part) <= 4) {
-    while (j + kLanes <= end) (join_vector(vectors[part]), ...);
-    ((j + n <= end ? join_vector(vectors[part]) : void()), ...);
+  if constexpr (sizeof...(v) <= 4) {
+    while (j + kLanes <= end) (join_vector(vectors[v]), ...);
+    ((j + n <= end ? join_vector(vectors[v]) : void()), ...);
   } else { // the compiler would need minutes if it copied f for each of eight vectors
     while (j + kLanes <= end)
       for (Vector<C>& vector : vectors) join_vector(vector);
@@ -289,11 +289,11 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
   }
   if (j < end) {
     Numbers<C, kLanes> all;
-    (vectors[part].store(all, part * n), ...);
+    (vectors[v].store(all, v * n), ...);
     for (int k = (j - begin) % kLanes; j < end; j++, k++) all.set(k, join(all[k], f(j)));
-    (vectors[part].load(all, part * n), ...);
+    (vectors[v].load(all, v * n), ...);
   }
-  return halved<sizeof...(part) / 2>(vectors, join);
+  return halved<sizeof...(v) / 2>(vectors, join);
 }
 
 // Joins blocks pairwise.
@@ -337,7 +337,7 @@ ELEMENTWISE_OF_SHARE C joined_blocks(const Part& part, int64_t size, C identity,
 template <class C>
 ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const auto& f) {
   constexpr int64_t kBlock = cpu::kRowBlock;
-  constexpr std::make_integer_sequence<int, 128 / kRowVector> parts; // the vectors that hold the lanes
+  constexpr std::make_integer_sequence<int, 128 / kRowVector> vectors; // these hold the lanes
   static_assert(sizeof(C) <= cpu::kBytesOfBlock);
   const Part part = n.reduction();
   C* const blocks = static_cast<C*>(part.blocks);
@@ -345,7 +345,7 @@ ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const
   if (blocks && part.begin == part.end) end_phase();
   Tree<C> tree;
   for (int64_t j = part.begin; j == 0 || j < part.end; j += kBlock) {
-    const C one = block(j, std::min<int64_t>(n, j + kBlock), identity, join, f, parts);
+    const C one = block(j, std::min<int64_t>(n, j + kBlock), identity, join, f, vectors);
     if (n <= kBlock) return one;
     if (blocks)
       blocks[j / kBlock] = one;

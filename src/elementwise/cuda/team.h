@@ -161,12 +161,12 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const auto& join, const auto&
     return of_lane(sum, 0);
   };
   if (warps == 1 && steps == 1) return static_cast<C>(of_step(0));
-  int64_t part = 1; // the number of steps of a warp
-  while (part * warps < steps) part *= 2;
-  const int64_t first = rank() / 32 * part;
+  int64_t steps_of_warp = 1;
+  while (steps_of_warp * warps < steps) steps_of_warp *= 2;
+  const int64_t first = rank() / 32 * steps_of_warp;
   Level mine = identity; // if bit d of `count` is set, lane d has the joined result of 2^d steps
   int64_t count = 0;
-  for (; count < part && first + count < steps; count++) {
+  for (; count < steps_of_warp && first + count < steps; count++) {
     Level sum = of_step((first + count) * kStep);
     int level = 0;
     for (int64_t bits = count; bits & 1; bits >>= 1) sum = join(of_lane(mine, level++), sum);
@@ -182,7 +182,7 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const auto& join, const auto&
     all = of_warps(all);
     for (int half = 1; half < warps; half *= 2) {
       const Level next = of_lane(all, lane + half);
-      if ((lane + half) * part < steps) all = join(all, next);
+      if ((lane + half) * steps_of_warp < steps) all = join(all, next);
     }
     all = of_lane(all, 0);
   }
