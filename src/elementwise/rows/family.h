@@ -47,11 +47,8 @@ template <class F, uint32_t kIsTensor>
 struct Original {
   using Functor = F;
   using Read = parameters::Of<F, 0>;
-  static constexpr bool is_tensor(size_t argument) {
-    return kIsTensor >> argument & 1;
-  }
   template <size_t argument, class P>
-  static constexpr bool has_derivative = is_tensor(argument) && parameters::is_of_c<P>;
+  static constexpr bool has_derivative = kIsTensor >> argument & 1 && parameters::is_of_c<P>;
   template <class P> // a tensor of C, as a parameter or a result
   using TensorOf = std::conditional_t<parameters::is_of_row<P>, parameters::AnyC, Elements<parameters::AnyC>>;
   template <class... P>

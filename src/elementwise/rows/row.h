@@ -481,6 +481,7 @@ class Row {
   ELEMENTWISE_INLINE auto terms(const auto& f, auto... x) const {
     return [this, f, x...](auto j) ELEMENTWISE_LAMBDA { return this->template of_elements<T>(f, j, x...); };
   }
+  // f of the j-th element of each x.
   template <class T>
   ELEMENTWISE_INLINE T of_elements(const auto& f, auto j, const auto&... x) const {
     static_assert(
