@@ -218,6 +218,14 @@ struct Scaled {
   }
 };
 
+// A bool for each row is no label.
+struct KeptRows {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, bool keep) const {
+    return row.each([=](C x) { return keep ? x : C(0); }, x);
+  }
+};
+
 // As torch.nn.functional.cross_entropy with reduction="none".
 struct CrossEntropy {
   template <class C, class Row>

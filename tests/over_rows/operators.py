@@ -392,6 +392,11 @@ CASES = [
         lambda scale, x: x * scale[..., None],
     ),
     case(
+        "kept_rows",
+        lambda tensor, either: (tensor(), tensor(shape=tensor.shape[:-1], dtype=torch.bool)),
+        lambda x, keep: torch.where(keep[..., None], x, 0),
+    ),
+    case(
         "scaled_norm",
         lambda tensor, either: (tensor(), tensor(shape=tensor.shape[:-1], dtype=torch.float32), either(1, 2)),
         lambda x, scale, order: (x.norm(order, -1) * scale).to(x.dtype),

@@ -48,6 +48,7 @@ SCHEMAS = [
     "scaled_variance(Tensor x, Tensor scale) -> (Tensor, Tensor)",
     "scaled_squares(Tensor x, Tensor scale, int dim=-1) -> Tensor",
     "scaled(Tensor scale, Tensor x) -> Tensor",
+    "kept_rows(Tensor x, Tensor keep) -> Tensor",
     "scaled_norm(Tensor x, Tensor scale, int order) -> Tensor",
     "picked(Tensor x, Tensor label, int ignore_index) -> Tensor",
     "relative_to(Tensor x, Tensor place) -> Tensor",

@@ -207,7 +207,8 @@ def test_a_place_out_of_its_row(case, device):
 def is_label(case, name):
     form = case.forms[0]
     of_row = zip(form.inputs, form.of_row[1], strict=True) if case.is_over_rows else ()
-    return dict(of_row).get(name) and not getattr(form.own.get(name), "is_floating_point", True)
+    own = form.own.get(name)
+    return dict(of_row).get(name) and own not in (None, torch.bool) and not own.is_floating_point
 
 
 def test_the_fake_kernel_knows_the_result(case, device):
