@@ -5,7 +5,6 @@ import itertools
 import os
 import re
 import shutil
-import signal
 import sys
 import types
 from pathlib import Path
@@ -325,7 +324,7 @@ def compiled(folder, code):
     return program
 
 
-def test_a_functor_that_returns_other_rows_than_it_wrote_ends_the_process(tmp_path):
+def test_a_functor_that_returns_other_rows_than_it_wrote_is_refused(tmp_path):
     """Rows in another order than they were written, a tensor of the call, or what it has read."""
     program = compiled(
         tmp_path,
@@ -353,7 +352,12 @@ int main(int, char** arguments) {
   passes::RowBool mask[3] = {1, 0, 1};
   void* data[] = {first, second, third, x, mask, &mistake};
   const cpu::OneRow row{3, 0, data, nullptr, nullptr, nullptr};
-  passes::RowLoop<Kernel<Several, Kind::tensor, Kind::tensor, Kind::tensor>, double>::compute(row);
+  try {
+    passes::RowLoop<Kernel<Several, Kind::tensor, Kind::tensor, Kind::tensor>, double>::compute(row);
+  } catch (const cpu::RowError& found) {
+    std::fputs(found.mistake, stderr);
+    return 2;
+  }
   return !(first[2] == 6 && second[2] == 103 && third[0] && !third[1] && third[2]);
 }
 """,
@@ -362,7 +366,7 @@ int main(int, char** arguments) {
     sentences = ["", order, order, "what row.each returns is a result, which cannot be read: use row.keep", order]
     for mistake, sentence in enumerate(sentences):
         done = conftest.run(program, mistake)
-        assert done.returncode == (-signal.SIGABRT if sentence else 0)
+        assert done.returncode == (2 if sentence else 0)
         assert done.stderr.startswith(sentence)
 
 

@@ -165,21 +165,23 @@ class Run {
 // floating-point environment. If that throws, the thread goes on, and in_pool throws the exception later: a pool would
 // end the process, or lose the exception. (GCC 12's std::exception_ptr would need symbols of a new libstdc++.)
 void in_pool(const auto& body, const auto& run) {
-  std::atomic<bool> lacks_memory = false, is_outside = false;
-  std::atomic<int64_t> outside = 0;
+  std::atomic<bool> lacks_memory = false, has_error = false;
+  std::atomic<int64_t> place = 0;
+  std::atomic<const char*> mistake = nullptr;
   run([&](int64_t first, int64_t last) {
     const DefaultFloatEnvironment environment;
     try {
       body(first, last);
     } catch (const std::bad_alloc&) {
       lacks_memory = true;
-    } catch (const OutsideOfRow& found) {
-      outside = found.place;
-      is_outside = true;
+    } catch (const RowError& found) {
+      place = found.place;
+      mistake = found.mistake;
+      has_error = true;
     }
   });
   if (lacks_memory) throw std::bad_alloc();
-  if (is_outside) throw OutsideOfRow{outside};
+  if (has_error) throw RowError{place, mistake};
 }
 
 // parallel_for(end, grain, body) splits [0, end) into parts of at least `grain`, and calls body(first, last) for each,

@@ -55,7 +55,10 @@ ELEMENTWISE_OF_SHARE inline Part reduction_of_share(const cpu::Share& share) {
   throw cpu::Share::NeedsWholeRow();
 }
 [[noreturn, gnu::noinline, gnu::cold]] inline void fail_outside(int64_t place) {
-  throw cpu::OutsideOfRow{place};
+  throw cpu::RowError{place};
+}
+[[noreturn, gnu::noinline, gnu::cold]] inline void fail_because(const char* mistake) {
+  throw cpu::RowError{0, mistake};
 }
 
 // The number of elements of a row, and the row itself if several threads share it.

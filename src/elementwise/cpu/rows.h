@@ -81,7 +81,7 @@ class RowsRun {
       if (task_.is_summed(k)) add_few(k, end_ - begin, sums[k]);
   }
 
-  // Throws OutsideOfRow if the functor reads a place outside of its row, unless the elements decide which. This reads
+  // Throws RowError if the functor reads a place outside of its row, unless the elements decide which. This reads
   // only the operands that have one value for each row.
   void check_places() {
     for (int k = task_.results; k < task_.operands; k++)
@@ -434,7 +434,8 @@ void launch_rows(const contract::Caller& op, const rows::Task& task, const auto&
         isa().row_mover->add[true](total(part + width), task.numel[k], 1, total(part));
     isa().summer(task.dtypes[k]).round(total(0), task.numel[k], 1, task.data[k]);
   }
-} catch (const OutsideOfRow& found) {
+} catch (const RowError& found) {
+  if (found.mistake) contract::fail(op, found.mistake);
   contract::fail(
       op, "a place that is read lies outside of its row, which has ", task.size, " elements, got ", found.place);
 }

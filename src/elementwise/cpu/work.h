@@ -69,9 +69,11 @@ struct Share {
   }
 };
 
-// Thrown where a functor reads a place outside of its row. launch_rows (rows.h) makes it the caller's error.
-struct OutsideOfRow {
+// Thrown where a functor reads a place outside of its row, or makes a mistake that the compiler cannot detect.
+// launch_rows (rows.h) makes it the caller's error.
+struct RowError {
   int64_t place;
+  const char* mistake = nullptr;
 };
 
 // One row of an operator over rows: where the elements of each operand are, side by side, the results first.
@@ -120,7 +122,7 @@ struct Computer {
   int results;
   const int* bytes; // the size of an element of each operand
   int shortest = 0; // shorter rows are packed even if there is a short_rows
-  // For a functor over rows: rows computes them; check_places throws OutsideOfRow if a row reads a place outside of
+  // For a functor over rows: rows computes them; check_places throws RowError if a row reads a place outside of
   // it, unless elements decide which.
   void (*rows)(const SeveralRows&) = nullptr;
   void (*check_places)(const SeveralRows&) = nullptr;

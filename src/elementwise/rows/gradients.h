@@ -297,7 +297,9 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   // An author's first test hits this limit, because the number of reductions is the same in every call.
   ELEMENTWISE_INLINE static int at_most(int count) {
     if (kBy == By::nothing && count >= kMost)
-      stop("a functor over rows with derivatives has more than six reductions, or keeps more than six rows");
+      stop(
+          "a functor over rows with derivatives has more than six reductions and calls of row.at, or keeps more than "
+          "six rows");
     return count;
   }
   // Returns the result that a reduction had in the forward pass if it has been kept. Otherwise computes it.

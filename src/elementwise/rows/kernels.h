@@ -168,7 +168,7 @@ Computer row_computer(int32_t dtype) {
     chosen.rows = [](const SeveralRows& rows) { for_rows<kOperands>(rows, Loop::compute); };
     chosen.check_places = [](const SeveralRows& rows) {
       for_rows<kOperands>(rows, [](const OneRow& row) {
-        if (const passes::Outside outside = outside_of<Loop>(row); outside.number) throw OutsideOfRow{outside.place};
+        if (const passes::Outside outside = outside_of<Loop>(row); outside.number) throw RowError{outside.place};
       });
     };
     chosen.reads = reads<Loop>;

@@ -116,11 +116,13 @@ namespace passes {
 
 constexpr int kMost = 6; // reductions, and kept rows, of a functor with derivatives
 
-// Ends the process, because of an author's mistake that the compiler cannot detect.
+// Raises an error, because of an author's mistake that the compiler cannot detect. On CUDA the process ends.
 [[noreturn]] ELEMENTWISE_INLINE void stop([[maybe_unused]] const char* sentence) {
 #if defined(__CUDA_ARCH__)
   __trap();
   __builtin_unreachable();
+#elif !defined(ELEMENTWISE_IS_CUDA)
+  fail_because(sentence);
 #else
   std::fprintf(stderr, "%s\n", sentence);
   std::abort();
@@ -154,7 +156,7 @@ constexpr int kWritten = -2;
       "results, and return what these calls return");
 }
 
-// Ends the process if x cannot be read.
+// Raises an error if x cannot be read.
 template <class T>
 ELEMENTWISE_INLINE void check_is_read(Elements<T> x) {
   if (x.index <= kWritten) stop("what row.each returns is a result, which cannot be read: use row.keep");
