@@ -155,8 +155,9 @@ def _beside(form: Form, args: Sequence[Any], targets: dict[str, DTensor]) -> dic
         found = [inputs for results, inputs in shardings if (*results,) == wanted]
         if not found:
             counted = ", nor the last of the others, which row.index() counts" if form.asks_for_index else ""
+            alike = ", all alike" if len(targets) > 1 else ""
             sharded = (
-                f"sharded along a dimension that is not reduced{counted}"
+                f"sharded along a dimension that is not reduced{counted}{alike}"
                 if form.of_row
                 else "all sharded alike, by Shard where another tensor is broadcast"
             )

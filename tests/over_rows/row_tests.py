@@ -688,10 +688,11 @@ def on_each_of_two(rank, store):
         ops.fused_add_rms_norm(a, b, placed(w, Shard(0)), EPS)
         same(a, rms_norm(2 * x + 1, w, EPS))
         same(b, 2 * x + 1)
-    a, b = placed(x, Shard(1)), placed(x, Shard(1))
-    with pytest.raises(RuntimeError, match="input and residual must be replicated, or sharded along a dim"):
-        ops.fused_add_rms_norm(a, b, placed(w, Replicate()), EPS)
-    same(a, x)
+    for placements in ((Shard(1), Shard(1)), (Replicate(), Shard(0))):
+        a, b = (placed(x, placement) for placement in placements)
+        with pytest.raises(RuntimeError, match="input and residual must be replicated, or .* not reduced, all alike;"):
+            ops.fused_add_rms_norm(a, b, placed(w, Replicate()), EPS)
+        same(a, x)
 
     # row.index() counts from 0 in each shard.
     blocks = normal(2, 6, 6)
