@@ -51,6 +51,7 @@ def port(tmp_path, *options, **files):
     """Write files, run the command on their folder, and return its exit status."""
     for name, text in files.items():
         path = tmp_path / name.replace("_DOT_", ".")
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return main(["port", *options, str(tmp_path)])
 
@@ -392,61 +393,111 @@ def test_it_is_not_fooled(code, tmp_path, capsys):
     assert {x for x in findings if not x[1].startswith("using")} == set()
 
 
-def test_a_header_may_rely_on_the_using_declaration_of_a_file_that_includes_it(tmp_path, capsys):
-    code = '#include "b.h"\nusing namespace at;\n'
-    findings, _ = found(tmp_path, capsys, a_DOT_cpp=code, b_DOT_h="Tensor f();\n")
-    assert findings == {(1, "at::Tensor", "mechanical"), (2, "using namespace at", "mechanical")}
+# Files of an extension, and all that is found in them: for each finding its lines, how, and what.
+FILES = {
+    "a header may rely on the using declaration of a file that includes it": (
+        {"a.cpp": '#include "b.h"\nusing namespace at;\n', "b.h": "Tensor f();\n"},
+        ["1 mechanical at::Tensor", "2 mechanical using namespace at"]),
+    "a macro of another file defines a function": (
+        {"a.h": "#define R(x, m) void PYBIND11_CONCAT(f, x)(M m)\n", "b.cpp": '#include "a.h"\nint a;\nR(g, m) {\n}\n'},
+        ["1 none PYBIND11_CONCAT", "3 follows R"]),
+    "a using declaration is after the namespace of the extension": (
+        {"a.h": "namespace at { namespace vec { struct A {}; } }\nusing namespace at::vec;\n"}, []),
+    "a using declaration is before the namespace of the extension": (
+        {"a.h": "using namespace at::vec;\nnamespace at { namespace vec { struct A {}; } }\n"},
+        ["1 decision using namespace at::vec"]),
+    "what is included or defined in a namespace of torch's is read as in it": (
+        {"a.inc": "Tensor f(Generator g);\n", "a.cpp": 'namespace at {\n#include "a.inc"\n#define F Scalar f();\n}\n'},
+        ["1 mechanical at::Tensor", "1 decision at::Generator", "3 decision at::Scalar"]),
+    "a line follows only from lines of the files around it; a is also a namespace": (
+        {"a.cpp": "struct F : torch::nn::Module {};\nstruct G { at::Scalar a; };\na::B b();\n",
+         "b.cpp": "struct F {};\nvoid g() { F f; }\n"},
+        ["1 none torch::nn::Module", "2 decision at::Scalar"]),
+    "a name is the extension's only where its declaration is included": (
+        {"a.cpp": "using namespace at;\nTensor f();\n", "b.cpp": "struct Tensor {};\n"},
+        ["1 mechanical using namespace at", "2 mechanical at::Tensor"]),
+    "a name in an unrelated file does not hide torch's": (
+        {"a.cpp": "namespace torch::jit { Node* f(); }", "b.h": "using Node = int;"}, ["1 none torch::jit::Node"]),
+    "a type of the extension is not torch's in other files": (
+        {"a.h": "namespace a { enum DeviceType { B }; struct C { DeviceType g(); }; }\n",
+         "b.cpp": '#include "a.h"\nvoid f(std::ostream& s, a::C* c) { s << c->g(); }\n'}, []),
+    "a field of a class that is not included says nothing of a name": (
+        {"a.h": "struct A { std::vector<std::vector<at::Tensor>> x; };\n",
+         "b.cpp": "#define F \\\n  x.accessor<int, 1>()\n"},
+        ["1 mechanical at::Tensor", "2 mechanical x.accessor()"]),
+    "a field has the type that the nearest file says": (
+        {"a.h": "struct A { at::Tensor x; };\n", "b.h": "struct B { int x; };\n",
+         "c.cpp": '#include "a.h"\nvoid f(A a) { a.x.to(1); }\n'},
+        ["1 mechanical at::Tensor", "2 mechanical x.to()"]),
+    "an include means the file in the same folder": (
+        {"a/x.h": "struct A { at::Tensor t; };\n", "b/x.h": "struct A { std::string t; };\n",
+         "a/x.cpp": '#include "x.h"\nauto f(A a) { return a.t.data(); }\n'},
+        ["1 mechanical at::Tensor", "2 none x.data()"]),
+    "what a function of a header returns is known": (
+        {"b.h": "inline auto g(at::Tensor x) { return x.t(); }\n",
+         "a.cpp": '#include "b.h"\nvoid f(at::Tensor x) { auto y = g(x); y + 1; }\n'},
+        ["1 mechanical at::Tensor", "1 mechanical x.t()", "2 mechanical at::Tensor", "2 none x + y"]),
+    "an error under a condition that no longer holds": (
+        {"a.cpp": "#if A\n#error a\n#elif !AT_PARALLEL_OPENMP\n#if B\n# error b\n#endif\n#endif\n"},
+        ["3 decision !AT_PARALLEL_OPENMP", "5 follows #error"]),
+    "a pragma calls a function": (
+        {"a.cpp": "void f() {\n#pragma omp parallel num_threads(at::get_num_threads())\n  { g(); }\n}\n"},
+        ["2 decision at::get_num_threads"]),
+    "an error does not spread to what only has the same name": (
+        {"a.cpp": "int g(at::Scalar& x) { return 1; }\n"
+                  "struct A {\nA g();\nA(int x) : y(at::cumsum(x)) {}\n};\nvoid f(A a) {\na.g();\n}\n"},
+        ["1 decision at::Scalar", "4 none at::cumsum"]),
+    "a launch is read as the call that it is": (
+        {"a.cu": "void f(at::Tensor x) {\n  k<a, 4><<<dim3(1), 2, 0, s>>>(\n    x.data_ptr<a>());\n\nx.cumsum(0);\n}"},
+        ["1 mechanical at::Tensor", "3 mechanical x.data_ptr()", "5 none x.cumsum()"]),
+    "the head of a list follows from what is in it": (
+        {"a.cpp": "void f(V v, at::Tensor x) {\nv.push_back({\n1, x.cumsum(0)}); }\n"},
+        ["1 mechanical at::Tensor", "2 follows x.cumsum()", "3 none x.cumsum()"]),
+    "the head of a variable's list follows from what is in it": (
+        {"a.cpp": "void f(V v, at::Tensor x) {\nauto v = (V{\n1, x.cumsum(0)}); }\n"},
+        ["1 mechanical at::Tensor", "2 follows x.cumsum()", "3 none x.cumsum()"]),
+    "an error may be after a block in a statement": (
+        {"a.cpp": "void f() {\n  g(\n    [](at::Scalar x) {\n      return 1;\n    },\n    2);\n}\n"},
+        ["2 follows at::Scalar", "3 decision at::Scalar", "5-6 follows }"]),
+    "all of a call of a macro follows, because its arguments use what it defines": (
+        {"a.cpp": "#define EACH(...) AT_DISPATCH_FLOATING_TYPES(__VA_ARGS__)\n"
+                  'EACH(t, "f", [] {\n  f<scalar_t>();\n});\n'},
+        ["1-2 none AT_DISPATCH_FLOATING_TYPES", "2-4 follows EACH", "4 follows }"]),
+    "a line depends on torch's version or on a chain of calls": (
+        {"a.cpp": "#if TORCH_VERSION_MAJOR > 1\n#endif\n"
+                  "auto f =\n  c10::Dispatcher::singleton()\n    .g()\n    .typed<x>();\n"},
+        ["1 decision TORCH_VERSION_MAJOR > 1", "3 follows c10::Dispatcher::singleton",
+         "4-6 decision c10::Dispatcher::singleton"]),
+    "an error may be at the end of a declaration": (
+        {"a.cpp": "int f(\n  at::Scalar a,\n  int b\n);\n"}, ["1 follows at::Scalar", "2-4 decision at::Scalar"]),
+    "an error may be at the head of a function": (
+        {"a.cpp": "int f(at::Scalar a)\n{\n}\n"}, ["1-2 decision at::Scalar"]),
+    "all of a class follows from its base class, and a function from its parameters": (
+        {"a.cpp": "class A : public torch::jit::CustomClassHolder {\n public:\n  int f() const { return x; }\n"
+                  "  int x;\n};\nvoid f(\n  at::Scalar s);\n"},
+        ["1-5 none torch::jit::CustomClassHolder", "6 follows at::Scalar", "7 decision at::Scalar"]),
+    "an error may be at the end of a check": (
+        {"a.cpp": 'at::Tensor f(at::Tensor x) {\nTORCH_CHECK(x.all().sort(),\n"text");\n}\n'},
+        ["1 mechanical at::Tensor", "2 mechanical TORCH_CHECK", "2 none x.all()", "2-3 none x.sort()"]),
+    "an error may be at the end of a list": (
+        {"a.cpp": "std::vector<at::Tensor> f(at::Tensor x) {\nreturn {x.all(),\nx};\n}\n"},
+        ["1 mechanical at::Tensor", "2-3 none x.all()"]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("head", ["v.push_back({", "auto v = (V{"])
-def test_the_head_of_a_list_follows_from_what_is_in_it(head, tmp_path, capsys):
-    findings, _ = found(tmp_path, capsys, a_DOT_cpp=f"void f(V v, at::Tensor x) {{\n{head}\n1, x.cumsum(0)}}); }}\n")
-    assert {(line, how) for line, what, how in findings if line > 1} == {(2, "follows"), (3, "none")}
+@pytest.mark.parametrize(("files", "expected"), FILES.values(), ids=FILES)
+def test_all_that_is_found_in_files(files, expected, tmp_path, capsys):
+    _, report = found(tmp_path, capsys, **files)
+    lines = [(x["line"], x["end_line"], x["how"], x["what"]) for x in report["findings"]]
+    given = [f"{line}{f'-{end}' if end > line else ''} {how} {what}" for line, end, how, what in lines]
+    assert sorted(given) == sorted(expected)
+    assert report["unparsed"] == {}
 
 
-def test_an_error_may_be_after_a_block_in_a_statement(tmp_path, capsys):
-    code = "void f() {\n  g(\n    [](at::Scalar x) {\n      return 1;\n    },\n    2);\n}\n"
-    findings, report = found(tmp_path, capsys, a_DOT_cpp=code)
-    assert [(x["line"], x["end_line"]) for x in report["findings"] if x["how"] == "follows"] == [(2, 2), (5, 6)]
-    assert (3, "at::Scalar", "decision") in findings
-
-
-def test_a_function_that_a_macro_of_another_file_defines_follows(tmp_path, capsys):
-    files = {
-        "a_DOT_h": "#define R(x, m) void PYBIND11_CONCAT(f, x)(M m)\n",
-        "b_DOT_cpp": '#include "a.h"\nint a;\nR(g, m) {\n}\n',
-    }
-    assert (3, "R", "follows") in found(tmp_path, capsys, **files)[0]
-
-
-def test_all_of_a_call_of_a_macro_follows_because_its_arguments_use_what_it_defines(tmp_path, capsys):
-    macro = "#define EACH(...) AT_DISPATCH_FLOATING_TYPES(__VA_ARGS__)\n"
-    _, report = found(tmp_path, capsys, a_DOT_cpp=macro + 'EACH(t, "f", [] {\n  f<scalar_t>();\n});\n')
-    assert (2, 4) in {(x["line"], x["end_line"]) for x in report["findings"]}
-
-
-def test_a_using_declaration_before_the_namespace_of_the_extension_is_named(tmp_path, capsys):
-    own = "namespace at { namespace vec { struct A {}; } }\n"
-    using = "using namespace at::vec;\n"
-    assert found(tmp_path, capsys, a_DOT_h=own + using)[0] == set()
-    assert found(tmp_path, capsys, a_DOT_h=using + own)[0] == {(1, using.rstrip(";\n"), "decision")}
-
-
-def test_an_error_under_a_condition_that_no_longer_holds_follows(tmp_path, capsys):
-    code = "#if A\n#error a\n#elif !AT_PARALLEL_OPENMP\n#if B\n# error b\n#endif\n#endif\n"
-    findings, _ = found(tmp_path, capsys, a_DOT_cpp=code)
-    assert findings == {(3, "!AT_PARALLEL_OPENMP", "decision"), (5, "#error", "follows")}
-
-
-def test_what_a_pragma_calls_is_named(tmp_path, capsys):
-    code = "void f() {\n#pragma omp parallel num_threads(at::get_num_threads())\n  { g(); }\n}\n"
-    assert found(tmp_path, capsys, a_DOT_cpp=code)[0] == {(2, "at::get_num_threads", "decision")}
-
-
-def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(tmp_path, capsys):
-    code = "#if TORCH_VERSION_MAJOR > 1\n#endif\nauto f =\n  c10::Dispatcher::singleton()\n    .g()\n    .typed<x>();\n"
+def test_an_error_may_be_at_what_follows_a_macro_without_a_semicolon(tmp_path, capsys):
+    code = "void f() {\n  g([](int x) {\n    try { h(); }\n    CATCH_TH_ERRORS()  // of torch\n  });\n}\n"
     _, report = found(tmp_path, capsys, a_DOT_cpp=code)
-    assert [(x["line"], x["end_line"]) for x in report["findings"] if x["how"] == "decision"] == [(1, 1), (4, 6)]
+    assert [(x["line"], x["end_line"]) for x in report["findings"]] == [(4, 5)]
 
 
 @pytest.mark.parametrize(("before", "after"), [
@@ -608,26 +659,6 @@ def test_options_are_not_written_out_where_their_variables_may_have_another_valu
     assert "at::empty" in written(tmp_path, a_DOT_cpp=f"{head}{code}\n}}\n")
 
 
-def test_what_is_included_or_defined_in_a_namespace_of_torchs_is_read_as_in_it(tmp_path, capsys):
-    files = {
-        "a_DOT_inc": "Tensor f(Generator g);\n",
-        "a_DOT_cpp": 'namespace at {\n#include "a.inc"\n#define F Scalar f();\n}\n',
-    }
-    findings, _ = found(tmp_path, capsys, **files)
-    assert {
-        (1, "at::Tensor", "mechanical"),
-        (1, "at::Generator", "decision"),
-        (3, "at::Scalar", "decision"),
-    } <= findings
-
-
-def test_an_error_may_be_at_the_end_of_a_declaration(tmp_path, capsys):
-    _, report = found(tmp_path, capsys, a_DOT_cpp="int f(\n  at::Scalar a,\n  int b\n);\n")
-    assert [(x["line"], x["end_line"]) for x in report["findings"] if x["how"] == "decision"] == [(2, 4)]
-    _, report = found(tmp_path, capsys, a_DOT_cpp="int f(at::Scalar a)\n{\n}\n")
-    assert [(x["line"], x["end_line"]) for x in report["findings"] if x["how"] == "decision"] == [(1, 2)]
-
-
 @pytest.mark.parametrize(
     ("code", "header"),
     [
@@ -660,20 +691,6 @@ def test_a_name_that_the_extension_declares_too_gets_no_header(tmp_path):
     assert "cuda_runtime.h" in written(tmp_path, b_DOT_cpp=elsewhere)
 
 
-def test_all_of_a_class_follows_from_its_base_class_and_a_function_from_its_parameters(tmp_path, capsys):
-    code = "class A : public torch::jit::CustomClassHolder {\n public:\n  int f() const { return x; }\n  int x;\n};\n"
-    _, report = found(tmp_path, capsys, a_DOT_cpp=code + "void f(\n  at::Scalar s);\n")
-    lines = [(x["line"], x["end_line"], x["how"]) for x in report["findings"]]
-    assert lines == [(1, 5, "none"), (6, 6, "follows"), (7, 7, "decision")]
-
-
-def test_a_launch_is_read_as_the_call_that_it_is(tmp_path, capsys):
-    code = "void f(at::Tensor x) {\n  k<a, 4><<<dim3(1), 2, 0, s>>>(\n    x.data_ptr<a>());\n\n  x.cumsum(0);\n}\n"
-    findings, report = found(tmp_path, capsys, a_DOT_cu=code)
-    assert report["unparsed"] == {}
-    assert {(3, "x.data_ptr()", "mechanical"), (5, "x.cumsum()", "none")} <= findings
-
-
 @pytest.mark.parametrize(
     "code",
     [
@@ -695,44 +712,12 @@ def test_conditions_and_macros_that_stand_for_attributes_are_parsed(code, tmp_pa
     assert (line, "x.data_ptr()", "mechanical") in findings
 
 
-def test_a_line_follows_only_from_lines_of_the_files_around_it(tmp_path, capsys):
-    use = "struct F {};\nvoid g() { F f; }\n"
-    code = "struct F : torch::nn::Module {};\nstruct G { at::Scalar a; };\na::B b();\n"  # a is also a namespace
-    findings, _ = found(tmp_path, capsys, a_DOT_cpp=code, b_DOT_cpp=use)
-    assert not [finding for finding in findings if finding[2] == "follows"]
-
-
-def test_a_name_is_the_extensions_only_where_its_declaration_is_included(tmp_path, capsys):
-    files = {"a_DOT_cpp": "using namespace at;\nTensor f();\n", "b_DOT_cpp": "struct Tensor {};\n"}
-    findings, _ = found(tmp_path, capsys, **files)
-    assert (2, "at::Tensor", "mechanical") in findings
-
-
-def test_a_field_of_a_class_that_is_not_included_says_nothing_of_a_name(tmp_path, capsys):
-    files = {"a_DOT_h": "struct A { std::vector<std::vector<at::Tensor>> x; };\n"}
-    findings, _ = found(tmp_path, capsys, a_DOT_cpp="#define F \\\n  x.accessor<int, 1>()\n", **files)
-    assert (2, "x.accessor()", "mechanical") in findings
-
-
 def test_a_name_that_the_c_library_has_too_stays_and_gets_its_header_at_once(tmp_path):
     code = "float f(float x, at::Tensor y) { y.cumsum(0); return floor(x); }\n"
     after = written(tmp_path, a_DOT_cpp="using namespace at;\n" + code)
     assert " floor(x)" in after
     port(tmp_path, "--write", "--force")
     assert (tmp_path / "a.cpp").read_text() == after
-
-
-def test_an_error_may_be_at_what_follows_a_macro_without_a_semicolon(tmp_path, capsys):
-    code = "void f() {\n  g([](int x) {\n    try { h(); }\n    CATCH_TH_ERRORS()  // of torch\n  });\n}\n"
-    _, report = found(tmp_path, capsys, a_DOT_cpp=code)
-    assert [(x["line"], x["end_line"]) for x in report["findings"]] == [(4, 5)]
-
-
-@pytest.mark.parametrize("code", ['TORCH_CHECK(x.all().sort(),\n"text");', "return {x.all(),\nx};"])
-def test_an_error_may_be_at_the_end_of_a_check_or_of_a_list(code, tmp_path, capsys):
-    code = f"std::vector<at::Tensor> f(at::Tensor x) {{\n{code}\n}}\n"
-    _, report = found(tmp_path, capsys, a_DOT_cpp=code)
-    assert 3 in {finding["end_line"] for finding in report["findings"]}
 
 
 def test_a_header_that_is_used_under_a_condition_is_included_if_the_machine_has_it(tmp_path):
@@ -761,39 +746,6 @@ def test_code_may_be_nested_deeply_as_generated_code_is(tmp_path, capsys, monkey
     monkeypatch.setattr(Reader, "read", lambda self: self.read())
     assert port(tmp_path, a_DOT_cpp=deep) == 2
     assert "a.cpp: its code is nested too deeply; leave it out" in capsys.readouterr().err
-
-
-def test_a_field_has_the_type_that_the_nearest_file_says(tmp_path, capsys):
-    files = {"a_DOT_h": "struct A { at::Tensor x; };\n", "b_DOT_h": "struct B { int x; };\n"}
-    code = '#include "a.h"\nvoid f(A a) { a.x.to(1); }\n'
-    assert (2, "x.to()", "mechanical") in found(tmp_path, capsys, c_DOT_cpp=code, **files)[0]
-
-
-def test_an_include_means_the_file_in_the_same_folder(tmp_path, capsys):
-    for folder, of in ("a", "at::Tensor"), ("b", "std::string"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "x.h").write_text(f"struct A {{ {of} t; }};\n")
-    (tmp_path / "a/x.cpp").write_text('#include "x.h"\nauto f(A a) { return a.t.data(); }\n')
-    findings, _ = found(tmp_path, capsys)
-    assert (2, "x.data()", "none") in findings
-
-
-def test_what_a_function_of_a_header_returns_is_known(tmp_path, capsys):
-    files = {"b_DOT_h": "inline auto g(at::Tensor x) { return x.t(); }\n"}
-    code = '#include "b.h"\nvoid f(at::Tensor x) { auto y = g(x); y + 1; }\n'
-    assert (2, "x + y", "none") in found(tmp_path, capsys, a_DOT_cpp=code, **files)[0]
-
-
-def test_a_type_of_the_extension_is_not_torchs_in_other_files(tmp_path, capsys):
-    head = "namespace a { enum DeviceType { B }; struct C { DeviceType g(); }; }\n"
-    code = '#include "a.h"\nvoid f(std::ostream& s, a::C* c) { s << c->g(); }\n'
-    assert found(tmp_path, capsys, a_DOT_h=head, b_DOT_cpp=code)[0] == set()
-
-
-def test_an_error_does_not_spread_to_what_only_has_the_same_name(tmp_path, capsys):
-    method = "struct A {\nA g();\nA(int x) : y(at::cumsum(x)) {}\n};\nvoid f(A a) {\na.g();\n}\n"
-    findings, _ = found(tmp_path, capsys, a_DOT_cpp=f"int g(at::Scalar& x) {{ return 1; }}\n{method}")
-    assert {(line, how) for line, _, how in findings} == {(1, "decision"), (4, "none")}
 
 
 def test_what_cannot_be_parsed_is_left_alone(tmp_path, capsys):
@@ -909,11 +861,6 @@ def test_an_attribute_gets_its_header(tmp_path):
 def test_a_copy_of_torchs_dispatch_macro_gets_the_header_of_its_function(tmp_path):
     code = "#include <ATen/ATen.h>\n#define TYPE(x) ::detail::scalar_type(x)\n"
     assert written(tmp_path, a_DOT_h=code) == code.replace("ATen/ATen.h", "torch/headeronly/core/Dispatch.h")
-
-
-def test_a_name_in_an_unrelated_file_does_not_hide_torchs(tmp_path, capsys):
-    findings, _ = found(tmp_path, capsys, a_DOT_cpp="namespace torch::jit { Node* f(); }", b_DOT_h="using Node = int;")
-    assert findings == {(1, "torch::jit::Node", "none")}
 
 
 def test_folders_of_others_are_left_out_and_named(tmp_path, capsys):
