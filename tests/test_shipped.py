@@ -164,27 +164,3 @@ def test_those_pass_all_their_tests(project):
     # A number that chooses a kernel must be one of its values, however the operator is called, even on the fast path.
     assert run(sys.executable, "-c", CHOICES, cwd="/", PYTHONPATH=str(project.parent / "site")).strip() == "18"
     assert run(sys.executable, "-c", LAYOUT, cwd="/", PYTHONPATH=str(project.parent / "site")).strip() == "True True"
-
-
-@pytest.mark.parametrize(
-    ("schema", "sentence"),
-    {
-        "f(Tensor x, Scalar c) -> Tensor": "c is a Scalar, a number of any type, which the stable ABI of torch 2.10",
-        "f(Tensor x, *, Generator? g=None) -> Tensor": "g is a Generator, which the stable ABI passes from torch 2.13",
-        "f(Tensor x, complex c) -> Tensor": "c is complex, which the stable ABI of torch 2.10 does not pass",
-        "f(Tensor x, SymBool b) -> Tensor": "b is SymBool, which",
-        "f(Tensor x, Dict(str, int) d) -> Tensor": "d is Dict[str, int], which",
-        "f(Tensor?[] x, Tensor y) -> Tensor": "x must be a tensor, an optional tensor or a list of tensors",
-        "f(Tensor[]? x, Tensor y) -> Tensor": "x must be a tensor, an optional tensor or a list of tensors",
-        "f(Tensor x, ScalarType t=6) -> Tensor": "the default of t must be None",
-        "f(Tensor x, int lambda) -> Tensor": "is no keyword, got 'lambda'",
-        "f(Tensor __x) -> Tensor": "an underscore and one, and is no keyword, like 'x', got '__x'",
-        "__f(Tensor x) -> Tensor": "got '__f'",
-        "f(float c) -> Tensor": "there must be a tensor, or a list of tensors",
-        "f(Tensor? x) -> Tensor": "there must be a tensor, or a list of tensors",
-        "f(Tensor x) -> ()": "it must return a tensor, or write to one",
-        "f(Tensor x) -> Tensor?": "its results must be tensors",
-    }.items(),
-)
-def test_a_kernel_that_cannot_be_written_is_refused(schema, sentence):
-    assert sentence in refusal(schema)
