@@ -218,10 +218,7 @@ def test_what_was_broadcast_is_summed_in_the_pass_of_the_gradients(shapes, dtype
         torch.set_num_threads(n)
         with DispatchMode() as called:
             gradients.append(torch.autograd.grad(ops.mymuladd.Tensor(*args), args, grad))
-        assert names_of(called) == [
-            "muladd_nb::mymuladd.Tensor",
-            "muladd_nb::_mymuladd_gradients.Tensor",
-        ]
+        assert names_of(called) == ["muladd_nb::mymuladd.Tensor", "muladd_nb::_mymuladd_gradients.Tensor"]
         gradients.append(torch.autograd.grad(ops.mymuladd.Tensor(*args), args, grad))  # not observed
     torch.set_num_threads(threads)
     wide = [x.detach().double().requires_grad_() for x in args]
@@ -272,10 +269,7 @@ def test_what_was_broadcast_is_summed_in_that_pass_in_every_mode(mode):
     args = tensors([(4, 300, 90), (90,), (300, 1)], dtype=torch.float32)
     with DispatchMode() as called:
         ours = IN_EVERY_MODE[mode](ops.mymuladd.Tensor, *args)
-    assert names_of(called) == [
-        "muladd_nb::mymuladd.Tensor",
-        "muladd_nb::_mymuladd_gradients.Tensor",
-    ]
+    assert names_of(called) == ["muladd_nb::mymuladd.Tensor", "muladd_nb::_mymuladd_gradients.Tensor"]
     for x, y in zip(ours, IN_EVERY_MODE[mode](reference, *(x.double() for x in args)), strict=True):
         torch.testing.assert_close(x, y.float(), rtol=1e-5, atol=1e-7)
 

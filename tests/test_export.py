@@ -123,11 +123,7 @@ def test_onnx(dtype, table, tmp_path):
     model = EachOperator().eval()
     n = torch.export.Dim("n", min=2)
     program = torch.onnx.export(
-        model,
-        inputs(4, "cpu", dtype),
-        dynamo=True,
-        dynamic_shapes=({0: n}, {0: n}),
-        custom_translation_table=table,
+        model, inputs(4, "cpu", dtype), dynamo=True, dynamic_shapes=({0: n}, {0: n}), custom_translation_table=table
     )
     a, b = inputs(900, "cpu", dtype)
     for result, expected in zip(run_onnx(program, a, b, tmp_path), model(a, b), strict=True):

@@ -133,10 +133,7 @@ OPERATORS = [
         reference=lambda x, n: x + n,
         arguments=lambda tensor, either: (tensor(), either(5, -(2**40))),
     ),
-    Case(
-        public_function("masked_scale"),
-        arguments=lambda tensor, either: (tensor(), tensor(), either(0.5, -1.5)),
-    ),
+    Case(public_function("masked_scale"), arguments=lambda tensor, either: (tensor(), tensor(), either(0.5, -1.5))),
     Case(
         public_function("dequantize"),
         reference=lambda q, scale: q.to(scale.dtype) * scale,

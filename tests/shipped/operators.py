@@ -113,9 +113,7 @@ OPERATORS: list[Case] = [
     Case(ops.gelu_new, reference=gelu_tanh, arguments=lambda tensor, either: (tensor(),)),
     Case(ops.gelu_fast, reference=gelu_fast, arguments=lambda tensor, either: (tensor(),)),
     Case(
-        ops.gelu_quick,
-        reference=lambda x: x * torch.sigmoid(1.702 * x),
-        arguments=lambda tensor, either: (tensor(),),
+        ops.gelu_quick, reference=lambda x: x * torch.sigmoid(1.702 * x), arguments=lambda tensor, either: (tensor(),)
     ),
     Case(
         ops.silu_and_mul_quant,
