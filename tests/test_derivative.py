@@ -58,6 +58,14 @@ def define(schema, kernel):
     return op
 
 
+def derived(schema, kernel, **functions):
+    """Define an operator, and register its derivative by these functions."""
+    op = define(schema, kernel)
+    with in_library():
+        layer.derivative(op, **functions)
+    return op
+
+
 def ranked(x):
     values, indices = x.sort(-1)
     return values * values, indices
@@ -337,34 +345,13 @@ def test_gradcheck(call):
     assert torch.autograd.gradgradcheck(function, inputs, check_fwd_over_rev=True, check_batched_grad=batched)
 
 
-OPCHECKS = [
-    (ops.power.default, (x3, 3.0), {}),
-    (ops.muladd.default, (x3, y3, x3), {}),
-    (ops.scaled.default, (x3,), {"negate": True}),
-    (ops.shifted.default, (x3, torch.tensor([1, 0, -2])), {}),
-    (ops.exponential.default, (x3,), {}),
-    (ops.weighted.default, (x3, y3), {}),
-    (ops.weighted.default, (x3,), {}),  # by none
-    (ops.clipped.default, (x3, y3, 1.5), {}),
-    (ops.mixed.default, (x3, y3), {}),
-    (ops.logsumexp.default, (x3,), {}),
-    (ops.sorted.default, (x3,), {}),
-    (ops.sincos.default, (x3,), {}),
-]
-
-
-@pytest.mark.parametrize(("op", "args", "kwargs"), OPCHECKS)
-def test_opcheck(op, args, kwargs):
-    args = [x.clone().requires_grad_(x.is_floating_point()) if isinstance(x, torch.Tensor) else x for x in args]
-    torch.library.opcheck(op, args, kwargs)
-
-
 @call
-def test_compiled(call):
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled(call, dynamic):
     def step(x, y):
         return torch.autograd.grad(compiled(x, y).sum(), (x, y))
 
-    compiled = torch.compile(lambda x, y: call(ops, x, y).sin(), fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(lambda x, y: call(ops, x, y).sin(), fullgraph=True, backend="aot_eager", dynamic=dynamic)
     gradients = step(*leaves(x3, y3))
     compiled = lambda x, y: call(Aten, x, y).sin()  # noqa: E731
     torch.testing.assert_close(gradients, step(*leaves(x3, y3)))
@@ -593,14 +580,13 @@ def test_a_tangent_that_jvp_passes_on_is_a_copy():
 
 
 def test_a_tangent_shares_no_memory_with_another():
-    op = define("flat(Tensor x) -> (Tensor, Tensor)", lambda x: (x.reshape(-1).clone(), x.reshape(-1).clone()))
-    with in_library():
-        layer.derivative(
-            op,
-            save=lambda needs, inputs, results: (inputs[0].shape,),
-            vjp=lambda needs, saved, *grads: sum(grads).view(saved[0]),
-            jvp=lambda saved, tangent: (tangent.reshape(-1),) * 2,
-        )
+    op = derived(
+        "flat(Tensor x) -> (Tensor, Tensor)",
+        lambda x: (x.reshape(-1).clone(), x.reshape(-1).clone()),
+        save=lambda needs, inputs, results: (inputs[0].shape,),
+        vjp=lambda needs, saved, *grads: sum(grads).view(saved[0]),
+        jvp=lambda saved, tangent: (tangent.reshape(-1),) * 2,
+    )
 
     def others(x):
         written, other = op(x)
@@ -647,28 +633,29 @@ def test_a_tensor_that_the_formula_does_not_read_has_no_gradient():
     assert torch.equal(vmap(op)(x3, y3), x3)
 
 
+def nothing():
+    pass
+
+
+power = ops.power.default
 REFUSED = {
-    "packet": (ops.power, TypeError, "a derivative belongs to an overload"),
-    "in place": (torch.ops.aten.mul_.Tensor, ValueError, "self is written to or returned"),
-    "out": (torch.ops.aten.mul.out, ValueError, "out is written to or returned"),
-    "view": (torch.ops.aten.view.default, ValueError, "self is written to or returned"),
-    "tensor list": (torch.ops.aten.cat.default, ValueError, "tensors is a list of tensors"),
-    "list result": (torch.ops.aten.unbind_copy.int, ValueError, "the results must be tensors, got"),
+    "unknown name": (power, lambda z: z, ValueError, "power: the formula reads z; there are"),
+    "result": (power, lambda result: result, ValueError, "power: the formula reads result; there are"),
+    "default": (power, lambda x, n=2: x, TypeError, "power: the formula must take plain parameters, got n=2"),
+    "no function": (power, torch.pow, TypeError, "power: the formula must be a Python function, got <"),
+    "packet": (ops.power, nothing, TypeError, "a derivative belongs to an overload"),
+    "in place": (torch.ops.aten.mul_.Tensor, nothing, ValueError, "self is written to or returned"),
+    "out": (torch.ops.aten.mul.out, nothing, ValueError, "out is written to or returned"),
+    "view": (torch.ops.aten.view.default, nothing, ValueError, "self is written to or returned"),
+    "tensor list": (torch.ops.aten.cat.default, nothing, ValueError, "tensors is a list of tensors"),
+    "list result": (torch.ops.aten.unbind_copy.int, nothing, ValueError, "the results must be tensors, got"),
 }
 
 
-FORMULAS = {
-    "unknown name": (lambda z: z, ValueError, "power: the formula reads z; there are"),
-    "result": (lambda result: result, ValueError, "power: the formula reads result; there are"),
-    "default": (lambda x, exponent=2: x, TypeError, "power: the formula must take plain parameters, got exponent=2"),
-    "no function": (torch.pow, TypeError, "power: the formula must be a Python function, got <"),
-}
-
-
-@pytest.mark.parametrize(("formula", "error", "sentence"), FORMULAS.values(), ids=FORMULAS)
-def test_a_formula_that_cannot_work_is_refused_when_registered(formula, error, sentence):
+@pytest.mark.parametrize(("op", "formula", "error", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_work_is_refused_when_registered(op, formula, error, sentence):
     with in_library(), pytest.raises(error, match=sentence):
-        by_a_formula(ops.power.default, formula)
+        layer.derivative(op, formula=formula)
 
 
 def test_a_backward_pass_in_inference_mode_is_that_outside():
@@ -692,12 +679,6 @@ def test_a_formula_has_no_derivative_on_jagged_tensors():
     result = ops.mixed(x, x.detach())
     with pytest.raises(RuntimeError, match="mixed: on jagged nested tensors the formula has no derivative; call"):
         torch.autograd.grad(result.values().sum(), x)
-
-
-@pytest.mark.parametrize(("op", "error", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_work_is_refused_when_registered(op, error, sentence):
-    with in_library(), pytest.raises(error, match=sentence):
-        layer.derivative(op, formula=lambda: None)
 
 
 def test_functions_without_those_that_they_need_are_refused():
@@ -730,9 +711,8 @@ def test_a_backward_pass_that_is_not_differentiated_calls_vjp():
         called.append("formula")
         return x.clone()
 
-    op = define(f"counted_{next(counter)}(Tensor x) -> Tensor", lambda x: x.clone())
-    with in_library():
-        layer.derivative(op, save=lambda needs, inputs, results: (), vjp=vjp, formula=formula)
+    given = {"save": lambda needs, inputs, results: (), "vjp": vjp, "formula": formula}
+    op = derived("counted(Tensor x) -> Tensor", torch.clone, **given)
     (x,) = leaves(x3)
     op(x).sum().backward()
     assert called == ["vjp"]
@@ -760,10 +740,8 @@ def test_torch_func_in_the_functions_of_an_author(name):
     in_jvp = {"jvp": lambda saved, tangent: tangent * slope(*saved)}
 
     def made(**functions):
-        op = define(f"by_torch_func_{next(counter)}(Tensor x) -> Tensor", lambda x: x * x * x)
-        with in_library():
-            layer.derivative(op, save=save, **functions)
-        return op
+        schema = f"by_torch_func_{next(counter)}(Tensor x) -> Tensor"
+        return derived(schema, lambda x: x * x * x, save=save, **functions)
 
     def second(op, x):
         return torch.autograd.grad(torch.autograd.grad(op(x).sum(), x, create_graph=True)[0].sum(), x)[0]
@@ -799,33 +777,25 @@ def test_functions_of_other_parameters_are_refused():
             layer.derivative(ops.sincos.default, **{**functions, what: wrong})
 
 
+# What save and vjp return.
 CHECKED = {
-    "missing": (
-        lambda needs, inputs, results: (),
-        lambda needs, saved, grad: (grad, None),
-        "y has no gradient, but req",
-    ),
-    "too few": (
-        lambda needs, inputs, results: (),
-        lambda needs, saved, grad: grad,
-        "vjp must return 2 gradients, got 1",
-    ),
-    "made": (
-        lambda needs, inputs, results: (inputs[0] + 1,),
-        lambda needs, saved, grad: grad,
-        "save must return inputs",
-    ),
+    "missing": (lambda x: (), lambda grad: (grad, None), "y has no gradient, but req"),
+    "too few": (lambda x: (), lambda grad: grad, "vjp must return 2 gradients, got 1"),
+    "made": (lambda x: (x + 1,), lambda grad: grad, "save must return inputs"),
 }
 
 
-@pytest.mark.parametrize("dtype", ["float64", "complex128"])
-@pytest.mark.parametrize("case", CHECKED)
-def test_what_the_functions_return_is_checked(case, dtype):
-    save, vjp, sentence = CHECKED[case]
-    op = define(f"checked_{case.replace(' ', '_')}_{dtype}(Tensor x, Tensor y) -> Tensor", lambda x, y: x + y)
-    with in_library():
-        layer.derivative(op, save=save, vjp=vjp, jvp=lambda saved, of_x, of_y: of_x + of_y)
-    x, y = leaves(*(x.to(getattr(torch, dtype)) for x in (x3, y3)))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize(("saved", "gradients", "sentence"), CHECKED.values(), ids=CHECKED)
+def test_what_the_functions_return_is_checked(saved, gradients, sentence, dtype):
+    op = derived(
+        f"checked_{next(counter)}(Tensor x, Tensor y) -> Tensor",
+        torch.add,
+        save=lambda needs, inputs, results: saved(inputs[0]),
+        vjp=lambda needs, saved, grad: gradients(grad),
+        jvp=lambda saved, of_x, of_y: of_x + of_y,
+    )
+    x, y = leaves(x3.to(dtype), y3.to(dtype))
     with pytest.raises(RuntimeError, match=sentence):
         op(x, y).backward(torch.ones_like(x))
 
@@ -841,27 +811,25 @@ def test_the_example():
 # ---- What is refused, in both modes
 
 
-refused = define("refused(Tensor x, Tensor y) -> Tensor", torch.mul)
-bag = define("bag(Tensor x, Tensor weight, str mode) -> Tensor", lambda x, w, mode: x * w if mode == "sum" else x + 0)
+derived(
+    "refused(Tensor x, Tensor y) -> Tensor",
+    torch.mul,
+    save=lambda needs, inputs, results: inputs,
+    vjp=lambda needs, saved, grad: (grad * saved[1], None),
+    jvp=lambda saved, tangent, _: tangent * saved[1],
+)
+derived(
+    "bag(Tensor x, Tensor weight, str mode) -> Tensor",
+    lambda x, w, mode: x * w if mode == "sum" else x + 0,
+    save=lambda needs, inputs, results: inputs,
+    vjp=lambda needs, saved, grad: (
+        (grad * saved[1], grad * saved[0], None) if saved[2] == "sum" else (grad, None, None)
+    ),
+    jvp=lambda saved, of_x, of_weight, _: of_x * saved[1] + of_weight * saved[0] if saved[2] == "sum" else of_x.clone(),
+)
 rounds = define("rounds(Tensor x) -> Tensor", torch.round)
 counts = define("counts(Tensor x) -> (Tensor, Tensor)", lambda x: ((x > 0).sum(-1), x.argmax(-1)))
 with in_library():
-    layer.derivative(
-        refused,
-        save=lambda needs, inputs, results: inputs,
-        vjp=lambda needs, saved, grad: (grad * saved[1], None),
-        jvp=lambda saved, tangent, _: tangent * saved[1],
-    )
-    layer.derivative(
-        bag,
-        save=lambda needs, inputs, results: inputs,
-        vjp=lambda needs, saved, grad: (
-            (grad * saved[1], grad * saved[0], None) if saved[2] == "sum" else (grad, None, None)
-        ),
-        jvp=lambda saved, of_x, of_weight, _: (
-            of_x * saved[1] + of_weight * saved[0] if saved[2] == "sum" else of_x.clone()
-        ),
-    )
     layer.none(rounds)
     layer.none(counts)
 
@@ -904,15 +872,14 @@ def test_a_result_without_a_derivative_is_a_constant():
         scale = x.abs().amax(-1)
         return x / scale[:, None], scale
 
-    op = define("scaled_by_constant(Tensor x) -> (Tensor, Tensor)", kernel)
-    with in_library():
-        layer.derivative(
-            op,
-            save=lambda needs, inputs, results: (results[1],),
-            vjp=lambda needs, saved, grad, _: grad / saved[0][:, None],
-            jvp=lambda saved, tangent: (tangent / saved[0][:, None], None),
-            constants=[1],
-        )
+    op = derived(
+        "scaled_by_constant(Tensor x) -> (Tensor, Tensor)",
+        kernel,
+        save=lambda needs, inputs, results: (results[1],),
+        vjp=lambda needs, saved, grad, _: grad / saved[0][:, None],
+        jvp=lambda saved, tangent: (tangent / saved[0][:, None], None),
+        constants=[1],
+    )
     x = torch.tensor([[1.0, -4.0]], requires_grad=True)
     scaled, scale = op(x)
     assert scaled.requires_grad and not scale.requires_grad
@@ -980,10 +947,9 @@ def test_what_does_not_fit_is_refused(given, name):
 
 
 def test_a_gradient_of_an_object_that_is_called_is_checked():
-    with in_library():
-        op = define("of_partial(Tensor x) -> Tensor", torch.sin)
-        vjp = functools.partial(lambda fill, needs, saved, grad: grad.new_full((1,), fill), 1.0)
-        layer.derivative(op, save=lambda needs, inputs, results: (), vjp=vjp, jvp=lambda saved, tangent: tangent)
+    vjp = functools.partial(lambda fill, needs, saved, grad: grad.new_full((1,), fill), 1.0)
+    given = {"save": lambda needs, inputs, results: (), "vjp": vjp, "jvp": lambda saved, tangent: tangent}
+    op = derived("of_partial(Tensor x) -> Tensor", torch.sin, **given)
     with pytest.raises(RuntimeError, match="of_partial: the gradient of x that vjp returns must be a tensor"):
         op(x3.clone().requires_grad_()).sum().backward()
 
@@ -1013,17 +979,14 @@ def test_a_node_of_aten_that_is_none_of_this_derivative_is_refused(node, reads, 
 # ---- A derivative in an autocast region that the operator was not called in
 
 
-cube = define("cube(Tensor x) -> Tensor", lambda x: x * x * x)
-with in_library():
-    layer.derivative(
-        cube,
-        save=lambda needs, inputs, results: inputs,
-        vjp=lambda needs, saved, grad: 3 * grad * ops.cube(saved[0].pow(2 / 3)),
-        jvp=lambda saved, tangent: 3 * tangent * ops.cube(saved[0].pow(2 / 3)),
-    )
+derived(
+    "cube(Tensor x) -> Tensor",
+    lambda x: x * x * x,
+    save=lambda needs, inputs, results: inputs,
+    vjp=lambda needs, saved, grad: 3 * grad * ops.cube(saved[0].pow(2 / 3)),
+    jvp=lambda saved, tangent: 3 * tangent * ops.cube(saved[0].pow(2 / 3)),
+)
 torch.library.register_autocast("derivative_test::cube", "cpu", torch.bfloat16, lib=library)
-
-
 formed = define("formed(Tensor x) -> Tensor", lambda x: x * x * x)
 with in_library():
     by_a_formula(formed, lambda x: (x[:, None] @ x[None]).diagonal() * x)
