@@ -36,6 +36,12 @@ def install(project, folder, *options):
     return wheel
 
 
+def functor(name, result, parameters, body, dtypes=""):
+    """Return a functor in C++."""
+    head = f"struct {name} {{ {dtypes}\n  template <class C>\n"
+    return f"{head}  ELEMENTWISE_FUNCTION {result} operator()({parameters}) const {{\n    {body}\n  }}\n}};\n\n"
+
+
 def contents():
     """Return the contents of all files in this folder, by name."""
     return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}

@@ -17,6 +17,7 @@ import calls
 import pytest
 import torch
 from conftest import each, run
+from generated import functor
 
 import muladd_nb
 from muladd_nb._operators import FORMS
@@ -287,51 +288,28 @@ def test_an_operator_is_little_code():
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-FUNCTORS = """
-#include "elementwise/math.h"
-
+LIST = """
 #include "elementwise/elementwise.h"
 
-namespace test::inline ELEMENTWISE_TARGET {
-struct Mish {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x) const {
-    return x * elementwise::tanh(elementwise::log1p(elementwise::exp(x)));
-  }
-};
-struct Softplus {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x) const {
-    return x > 20 ? x : elementwise::log1p(elementwise::exp(x));
-  }
-};
-struct Limited {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x, C y) const {
-    return (x < -1 ? C(-1) : x > 1 ? C(1) : x) * y;
-  }
-};
-using Operators = elementwise::List<
+namespace test::inline ELEMENTWISE_TARGET {{
+{functors}
+using Operators = elementwise::List<{operators}>;
+}} // namespace test::inline ELEMENTWISE_TARGET
+ELEMENTWISE_OPERATORS(test, test::Operators)
+"""
+FUNCTORS = '#include "elementwise/math.h"\n' + LIST.format(
+    functors=functor("Mish", "C", "C x", "return x * elementwise::tanh(elementwise::log1p(elementwise::exp(x)));")
+    + functor("Softplus", "C", "C x", "return x > 20 ? x : elementwise::log1p(elementwise::exp(x));")
+    + functor("Limited", "C", "C x, C y", "return (x < -1 ? C(-1) : x > 1 ? C(1) : x) * y;"),
+    operators="""
     elementwise::Operator<"limited(Tensor x, Tensor y)", Limited, elementwise::out | elementwise::differentiable>,
     elementwise::Operator<"mish(Tensor x)", Mish, elementwise::out>,
-    elementwise::Operator<"softplus(Tensor x)", Softplus, elementwise::out>>;
-} // namespace test::inline ELEMENTWISE_TARGET
-ELEMENTWISE_OPERATORS(test, test::Operators)
-"""
-MASKED = """
-#include "elementwise/elementwise.h"
-
-namespace test::inline ELEMENTWISE_TARGET {
-struct Masked {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x, bool keep) const {
-    return keep ? x * x : C(0);
-  }
-};
-using Operators = elementwise::List<elementwise::Operator<"masked(Tensor x, Tensor keep)", Masked, elementwise::out>>;
-} // namespace test::inline ELEMENTWISE_TARGET
-ELEMENTWISE_OPERATORS(test, test::Operators)
-"""
+    elementwise::Operator<"softplus(Tensor x)", Softplus, elementwise::out>""",
+)
+MASKED = LIST.format(
+    functors=functor("Masked", "C", "C x, bool keep", "return keep ? x * x : C(0);"),
+    operators='elementwise::Operator<"masked(Tensor x, Tensor keep)", Masked, elementwise::out>',
+)
 
 
 @pytest.mark.slow  # compiles for ten seconds, and counts what GCC says

@@ -10,164 +10,51 @@ import sys
 from pathlib import Path
 
 import pytest
-from generated import QUICKLY, run
+from generated import QUICKLY, functor, run
 from test_codebase import ROOT, sources
 
 HERE = Path(__file__).parent
 
+FUNCTORS = [
+    functor("Sum8", "C", "C a, C b, C c, C d, C e, C f, C g, C h", "return std::exp(a) + b + c + d + e + f + g + h;"),
+    functor("Blend", "C", "C x, C alpha, C y, C w, C beta", "return alpha * x + beta * y * w;"),
+    functor("Bent", "C", "C x", "return x / (1 + elementwise::abs(x));"),
+    functor("MaskedScale", "C", "C x, bool keep, C scale", "return keep ? x * scale : C(0);"),
+    functor("Dequantize", "C", "int8_t q, C scale", "return static_cast<C>(q) * scale;"),
+    functor("Weigh", "C", "C x, float weight", "return x * static_cast<C>(weight);"),
+    functor("Gauge", "C", "C x, double scale", "const C y = x * static_cast<C>(scale);\nreturn x * y * y;"),
+    functor("Quantize", "int8_t", "C x, C scale",
+            "const C q = std::rint(x * scale);\n"
+            "return static_cast<int8_t>(q < -128 ? -128 : q > 127 ? 127 : q == q ? q : C(0));"),
+    functor("Product", "double", "C x, C y", "return static_cast<double>(x) * static_cast<double>(y);"),
+    functor("SumDifference", "elementwise::Results<C, C>", "C x, C y", "return {x + y, x - y};"),
+    # One of two results has a derivative, of the functor.
+    functor("ProductAbove", "elementwise::Results<C, bool>", "C x, C y", "return {x * y, x > y};"),
+    functor("Clip", "elementwise::Results<C, bool, float>", "C x, C limit",
+            "const bool clipped = x > limit;\n"
+            "return {clipped ? limit : x, clipped, clipped ? static_cast<float>(x * x) : 0.0f};"),
+    functor("Shift", "C", "C x, int64_t n", "return x + n;", "using dtypes = elementwise::List<int64_t>;"),
+    functor("Ramp", "C", "C x, C slope, int64_t n, C bias, bool twice",
+            "const C y = x * slope * static_cast<C>(n) + bias;\nreturn twice ? C(2) * y : y;"),
+    functor("Adam", "elementwise::Results<C, C, C>",
+            "C p, C m, C v, C gradient, C lr, double beta1, double beta2, C eps",
+            "m = C(beta1) * m + C(1 - beta1) * gradient;\nv = C(beta2) * v + C(1 - beta2) * gradient * gradient;\n"
+            "return {p - lr * m / (std::sqrt(v) + eps), m, v};"),
+    functor("Rescale", "C", "C by, C x, int64_t n", "return x * by * static_cast<C>(n);"),
+    functor("Affine", "C",
+            "elementwise::Optional<C> w, C x, elementwise::Optional<C> bias, C c, elementwise::Optional<int32_t> n",
+            "const C y = w ? *w * x : x;\nreturn c * (y + bias.value_or(0)) * static_cast<C>(n.value_or(1));"),
+    functor("Fade", "C", "C x, elementwise::Optional<bool> keep, C by", "return keep && *keep ? x : x * by;"),
+    functor("Popcount", "C", "C x",
+            "int n = 0;\nfor (uint64_t bits = x, i = 0; i < 8 * sizeof(C); i++) n += bits >> i & 1;\nreturn n;",
+            "using dtypes = elementwise::List<uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;"),
+]  # fmt: skip
 # For each step of CONTRIBUTING's "Adding an operator": the file, the line before which it adds something, and what.
 STEPS = [
     (
         "src/functors.h",
         "} // namespace muladd_nb",
-        """\
-struct Sum8 {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C a, C b, C c, C d, C e, C f, C g, C h) const {
-    return std::exp(a) + b + c + d + e + f + g + h;
-  }
-};
-
-struct Blend {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x, C alpha, C y, C w, C beta) const {
-    return alpha * x + beta * y * w;
-  }
-};
-
-struct Bent {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x) const {
-    return x / (1 + elementwise::abs(x));
-  }
-};
-
-struct MaskedScale {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x, bool keep, C scale) const {
-    return keep ? x * scale : C(0);
-  }
-};
-
-struct Dequantize {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(int8_t q, C scale) const {
-    return static_cast<C>(q) * scale;
-  }
-};
-
-struct Weigh {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x, float weight) const {
-    return x * static_cast<C>(weight);
-  }
-};
-
-struct Gauge {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x, double scale) const {
-    const C y = x * static_cast<C>(scale);
-    return x * y * y;
-  }
-};
-
-struct Quantize {
-  template <class C>
-  ELEMENTWISE_FUNCTION int8_t operator()(C x, C scale) const {
-    const C q = std::rint(x * scale);
-    return static_cast<int8_t>(q < -128 ? -128 : q > 127 ? 127 : q == q ? q : C(0));
-  }
-};
-
-struct Product {
-  template <class C>
-  ELEMENTWISE_FUNCTION double operator()(C x, C y) const {
-    return static_cast<double>(x) * static_cast<double>(y);
-  }
-};
-
-struct SumDifference {
-  template <class C>
-  ELEMENTWISE_FUNCTION elementwise::Results<C, C> operator()(C x, C y) const {
-    return {x + y, x - y};
-  }
-};
-
-struct ProductAbove { // one of two results has a derivative, of the functor
-  template <class C>
-  ELEMENTWISE_FUNCTION elementwise::Results<C, bool> operator()(C x, C y) const {
-    return {x * y, x > y};
-  }
-};
-
-struct Clip {
-  template <class C>
-  ELEMENTWISE_FUNCTION elementwise::Results<C, bool, float> operator()(C x, C limit) const {
-    const bool clipped = x > limit;
-    return {clipped ? limit : x, clipped, clipped ? static_cast<float>(x * x) : 0.0f};
-  }
-};
-
-struct Shift {
-  using dtypes = elementwise::List<int64_t>;
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x, int64_t n) const {
-    return x + n;
-  }
-};
-
-struct Ramp {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x, C slope, int64_t n, C bias, bool twice) const {
-    const C y = x * slope * static_cast<C>(n) + bias;
-    return twice ? C(2) * y : y;
-  }
-};
-
-struct Adam {
-  template <class C>
-  ELEMENTWISE_FUNCTION elementwise::Results<C, C, C> operator()(
-      C p, C m, C v, C gradient, C lr, double beta1, double beta2, C eps) const {
-    m = C(beta1) * m + C(1 - beta1) * gradient;
-    v = C(beta2) * v + C(1 - beta2) * gradient * gradient;
-    return {p - lr * m / (std::sqrt(v) + eps), m, v};
-  }
-};
-
-struct Rescale {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C by, C x, int64_t n) const {
-    return x * by * static_cast<C>(n);
-  }
-};
-
-struct Affine {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(
-      elementwise::Optional<C> w, C x, elementwise::Optional<C> bias, C c, elementwise::Optional<int32_t> n) const {
-    const C y = w ? *w * x : x;
-    return c * (y + bias.value_or(0)) * static_cast<C>(n.value_or(1));
-  }
-};
-
-struct Fade {
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x, elementwise::Optional<bool> keep, C by) const {
-    return keep && *keep ? x : x * by;
-  }
-};
-
-struct Popcount {
-  using dtypes = elementwise::List<uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x) const {
-    int n = 0;
-    for (uint64_t bits = x, i = 0; i < 8 * sizeof(C); i++) n += bits >> i & 1;
-    return n;
-  }
-};
-
-""",
+        "".join(FUNCTORS),
     ),
     (
         "src/operators.h",
