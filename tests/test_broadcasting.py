@@ -65,14 +65,10 @@ def test_the_strides_are_those_of_the_first_tensor_of_the_shape(device):
 
 
 def test_what_does_not_broadcast_is_refused_by_one_sentence(device):
-    a, row, column = tensors([(5, 3), (3,), (5, 1)], device)
+    a, row, column, tall = tensors([(5, 3), (3,), (5, 1), (10, 1)], device)
     sentences = {
         (a, row[:2], column): "a, b and c must have shapes that broadcast, got [5, 3], [2] and [5, 1]",
-        (
-            a,
-            row,
-            torch.cat([column, column]),
-        ): "a, b and c must have shapes that broadcast, got [5, 3], [3] and [10, 1]",
+        (a, row, tall): "a, b and c must have shapes that broadcast, got [5, 3], [3] and [10, 1]",
         (a, row.float(), column): "a and b must have the same dtype, got float64 and float32; nothing is promoted, "
         "use b.to(a.dtype)",
         (a, row, column.float()): "a and c must have the same dtype, got float64 and float32; nothing is promoted, "

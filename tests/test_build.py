@@ -24,21 +24,14 @@ NANOBIND_HEADER = "include/nanobind/nanobind.h"
 LIBRARY = "lib/libtorch.so"
 
 
-@pytest.mark.parametrize(
-    ("torch", "nanobind", "says"),
-    [
-        (
-            None,
-            None,
-            "muladd_nb needs torch>=2.10 to build, but it is not installed: run 'pip install \"torch>=2.10\"'",
-        ),
-        (("2.9.1",), None, "muladd_nb needs torch>=2.10 to build, but 2.9.1 is installed: run 'pip install"),
-        (("2.10.0rc1", HEADER), None, "muladd_nb needs nanobind>=3 to build, but it is not installed: run 'pip"),
-        (("2.13.0", HEADER), ("2.9.2",), "muladd_nb needs nanobind>=3 to build, but 2.9.2 is installed: run 'pip"),
-        (("2.13.0",), ("3.1.0", NANOBIND_HEADER), "to build, which this torch lacks: reinstall torch."),
-        (("2.13.0", HEADER), ("3.1.0",), "to build, which this nanobind lacks: reinstall nanobind."),
-    ],
-)
+@pytest.mark.parametrize(("torch", "nanobind", "says"), [
+    (None, None, "muladd_nb needs torch>=2.10 to build, but it is not installed: run 'pip install \"torch>=2.10\"'"),
+    (("2.9.1",), None, "muladd_nb needs torch>=2.10 to build, but 2.9.1 is installed: run 'pip install"),
+    (("2.10.0rc1", HEADER), None, "muladd_nb needs nanobind>=3 to build, but it is not installed: run 'pip"),
+    (("2.13.0", HEADER), ("2.9.2",), "muladd_nb needs nanobind>=3 to build, but 2.9.2 is installed: run 'pip"),
+    (("2.13.0",), ("3.1.0", NANOBIND_HEADER), "to build, which this torch lacks: reinstall torch."),
+    (("2.13.0", HEADER), ("3.1.0",), "to build, which this nanobind lacks: reinstall nanobind."),
+])  # fmt: skip
 def test_what_is_missing_is_named(tmp_path, torch, nanobind, says):
     for package, installed in (("torch", torch), ("nanobind", nanobind)):
         if installed:

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import re
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from calls import MOST, WRITES
-from conftest import DTYPES, fuses
+from conftest import DTYPES, fuses, run
 from forked import python
 from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from torch._inductor.utils import run_and_get_code
@@ -361,16 +360,12 @@ NUMBERS = {
     "of a comparison": (lambda ops, x: ops.where(x > 0.5, -x, 0.1), lambda x: torch.where(x > 0.5, -x, 0.1)),
     "of fma": (lambda ops, x: ops.fma(x, x, 1), lambda x: torch.addcmul(torch.ones_like(x), x, x)),
     "of bits": (lambda ops, x: 2**5 ^ ((x << 1) & 6 | 1), lambda x: 2**5 ^ ((x << 1) & 6 | 1)),
-    "of constant": (
-        lambda ops, x: ops.where(x > ops.constant(0.5, torch.float32), x, 3),
-        lambda x: torch.where(x > 0.5, x, 3),
-    ),
+    "of constant": (lambda ops, x: ops.where(x > ops.constant(0.5, torch.float32), x, 3),
+                    lambda x: torch.where(x > 0.5, x, 3)),
     "alone": (lambda ops, x: 0.1, lambda x: torch.full_like(x, 0.1)),
-    "of numbers": (
-        lambda ops, x: x * ops.sub(1, 0.9999999),
-        lambda x: x * (1 - torch.tensor(0.9999999, dtype=x.dtype)),
-    ),
-}
+    "of numbers": (lambda ops, x: x * ops.sub(1, 0.9999999),
+                   lambda x: x * (1 - torch.tensor(0.9999999, dtype=x.dtype))),
+}  # fmt: skip
 
 
 def test_numbers_of_python_are_constants_of_what_is_fused():
@@ -509,7 +504,7 @@ assert torch.equal(compiled(torch.ones(40)), torch.full((40,), 3.0))
 def test_inductor_compiles_the_formula_in_the_first_program_of_a_process():
     """This process has not imported Inductor before."""
     code = FIRST.format(tests=str(Path(__file__).parent))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run(sys.executable, "-c", code)
     assert done.returncode == 0, done.stderr
 
 
@@ -536,8 +531,7 @@ def test_the_caches_of_compiled_programs_know_the_formula(tmp_path):
     for factor in (2.0, 3.0):
         (tmp_path / "_operators.py").write_text(f"formula=lambda x: {factor} * x")
         folders = {"folder": str(tmp_path / "cache"), "tests": str(Path(__file__).parent), "package": str(tmp_path)}
-        status, stderr = python(FORMULA.format(**folders, factor=factor), tmp_path / "stderr")
-        assert status == 0, stderr
+        assert python(FORMULA.format(**folders, factor=factor), tmp_path / "stderr") == (0, "")
 
 
 def test_a_formula_that_is_not_there_cannot_be_compiled():
@@ -566,8 +560,7 @@ assert ("torch.ops.muladd_nb." in code) == {called}
 def test_the_caches_of_compiled_programs_know_what_operators_are_lowered_to(tmp_path):
     for before, called in [(True, True), (False, not fuses("cpu"))]:
         code = CACHED.format(folder=str(tmp_path / "cache"), before=before, called=called)
-        status, stderr = python(code, tmp_path / "stderr")
-        assert status == 0, stderr
+        assert python(code, tmp_path / "stderr") == (0, "")
 
 
 def test_the_tag_of_these_caches_is_that_of_all_that_a_program_is_made_of(tmp_path):

@@ -13,8 +13,10 @@ import torch
 from calls import CALLS, RETURNING
 from conftest import HAS_GIL, each
 from forked import python, together
+from torch import nested
 from torch._C import _dispatch_keys
 from torch._subclasses import FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
 from torch.testing._internal.two_tensor import TwoTensor
 
 import muladd_nb
@@ -100,6 +102,7 @@ def nothing(x):
 
 
 OFFSETS = torch.tensor([0, 1, 4])  # jagged tensors have the same shape only if they share their offsets
+IN_PYTHON = ("Python", "PythonTLSSnapshot")
 KINDS = {
     "dense": Kind(lambda x: x),
     "parameter": Kind(torch.nn.Parameter),
@@ -113,13 +116,9 @@ KINDS = {
     "sparse": Kind(torch.Tensor.to_sparse, ("Sparse",), torch.Tensor.to_dense),
     "rows": Kind(lambda x: x.view(2, 2).to_sparse_csr(), ("SparseCsr",), torch.Tensor.to_dense),
     "strided nested": Kind(
-        lambda x: torch.nested.nested_tensor([x, x[:1]], layout=torch.strided), ("NestedTensor",), torch.Tensor.values
+        lambda x: nested.nested_tensor([x, x[:1]], layout=torch.strided), ("NestedTensor",), torch.Tensor.values
     ),
-    "jagged": Kind(
-        lambda x: torch.nested.nested_tensor_from_jagged(x, OFFSETS),
-        ("Python", "PythonTLSSnapshot"),
-        torch.Tensor.values,
-    ),
+    "jagged": Kind(lambda x: nested.nested_tensor_from_jagged(x, OFFSETS), IN_PYTHON, torch.Tensor.values),
     "quantized": Kind(
         lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), ("Quantized",), torch.Tensor.dequantize
     ),
@@ -128,8 +127,8 @@ KINDS = {
     "of vmap": Kind(escaped(torch.vmap), ("FuncTorchBatched",), nothing),
     "of grad": Kind(escaped(torch.func.grad), ("FuncTorchGradWrapper",), nothing),
     "meta": Kind(lambda x: x.to("meta"), ("Meta",), nothing),
-    "fake": Kind(fake, ("Python", "PythonTLSSnapshot"), nothing),
-    "wrapper": Kind(lambda x: TwoTensor(x, x + 1), ("Python", "PythonTLSSnapshot"), lambda x: getattr(x, "b", x)),
+    "fake": Kind(fake, IN_PYTHON, nothing),
+    "wrapper": Kind(lambda x: TwoTensor(x, x + 1), IN_PYTHON, lambda x: getattr(x, "b", x)),
     "named": Kind(lambda x: x.refine_names("N"), ("Named",), lambda x: x.rename(None)),
 }
 if not hasattr(torch.Tensor, "refine_names"):  # newer torch has no named tensors
@@ -397,8 +396,7 @@ THROWING = [path for path in IN_CPP if "OperatorEntry" not in path and not path.
     "path", [pytest.param(path, marks=() if "Wrap" in path else pytest.mark.slow) for path in THROWING]
 )
 def test_nothing_is_done_twice_or_leaks_where_torch_throws(path, tmp_path):
-    status, stderr = python(THROWS.format(path=path), tmp_path / "stderr")
-    assert status == 0, stderr
+    assert python(THROWS.format(path=path), tmp_path / "stderr") == (0, "")
 
 
 def test_a_hook_that_raises_while_aten_records_is_called_once_and_its_error_is_raised():
@@ -412,10 +410,7 @@ def test_a_hook_that_raises_while_aten_records_is_called_once_and_its_error_is_r
     for _ in range(3):
         gc.collect()
         counts.append(sum(type(one) is torch.Tensor for one in gc.get_objects()))
-        with (
-            torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x),
-            pytest.raises(LookupError, match="of the hook"),
-        ):
+        with saved_tensors_hooks(pack, lambda x: x), pytest.raises(LookupError, match="of the hook"):
             muladd_nb.mymul(x, x)
     assert len(seen) == 3
     assert counts[1] == counts[2]
@@ -433,7 +428,7 @@ def test_a_hook_may_record_a_call_while_aten_records_another():
                 inner.append(muladd_nb.mymul(y, y))
         return saved
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+    with saved_tensors_hooks(pack, lambda x: x):
         outer = muladd_nb.mymuladd(x, y, 0.5)
     assert outer.eq(6.5).all() and inner[-1].eq(9).all()
     assert [g.unique().item() for g in torch.autograd.grad(outer.sum(), (x, y))] == [3, 2]
@@ -449,7 +444,7 @@ def test_a_hook_that_exchanges_tensors_while_aten_records_is_an_error():
             exchanged.append(torch.utils.swap_tensors(x, other))
         return saved
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), pytest.raises(RuntimeError):
+    with saved_tensors_hooks(pack, lambda x: x), pytest.raises(RuntimeError):
         muladd_nb.mymul(x, y)
     assert muladd_nb.mymul(x, y).eq(3 * x).all()
 
@@ -513,8 +508,7 @@ except RuntimeError as error:
 
 
 def test_a_result_that_the_operator_of_aten_does_not_take_is_an_error(tmp_path):
-    status, stderr = python(CALLS_OTHERS, tmp_path / "stderr")
-    assert status == 0, stderr
+    assert python(CALLS_OTHERS, tmp_path / "stderr") == (0, "")
 
 
 def test_a_second_library_takes_another_key():

@@ -49,17 +49,7 @@ FUNCTORS = [
             "int n = 0;\nfor (uint64_t bits = x, i = 0; i < 8 * sizeof(C); i++) n += bits >> i & 1;\nreturn n;",
             "using dtypes = elementwise::List<uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;"),
 ]  # fmt: skip
-# For each step of CONTRIBUTING's "Adding an operator": the file, the line before which it adds something, and what.
-STEPS = [
-    (
-        "src/functors.h",
-        "} // namespace muladd_nb",
-        "".join(FUNCTORS),
-    ),
-    (
-        "src/operators.h",
-        "    Operator<",
-        """\
+FORMS = """\
     Operator<"blend(Tensor x, float alpha, Tensor y, Tensor w, float beta)", Blend,
              functional | writing | out | elementwise::differentiable>,
     Operator<"bent(Tensor x)", Bent, functional | writing | out | elementwise::differentiable>,
@@ -84,12 +74,8 @@ STEPS = [
     Operator<"clip(Tensor x, float limit)", Clip, functional>,
     Operator<"product(Tensor x, Tensor y)", Product, functional | writing | out>,
     Operator<"sum8(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, Tensor f, Tensor g, Tensor h)", Sum8, functional>,
-""",
-    ),
-    (
-        "muladd_nb/_operators.py",
-        "}\n\nFORMS",
-        """\
+"""
+ENTRIES = """\
     "blend(Tensor x, float alpha, Tensor y, Tensor w, float beta)": Elementwise(flops=4),
     "bent(Tensor x)": Elementwise(formula=lambda x: x / (1 + x.abs()), flops=3, autocast="float32"),
     "popcount(Tensor x)": Elementwise(),
@@ -143,8 +129,12 @@ STEPS = [
         },
         autocast="leave",
     ),
-""",
-    ),
+"""
+# For each step of CONTRIBUTING's "Adding an operator": the file, the line before which it adds something, and what.
+STEPS = [
+    ("src/functors.h", "} // namespace muladd_nb", "".join(FUNCTORS)),
+    ("src/operators.h", "    Operator<", FORMS),
+    ("muladd_nb/_operators.py", "}\n\nFORMS", ENTRIES),
 ]
 
 

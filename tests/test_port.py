@@ -664,6 +664,7 @@ def test_options_are_not_written_out_where_their_variables_may_have_another_valu
     [
         ("void f() { AT_CUDA_CHECK(g()); }", "cuda_runtime.h"),
         ("void f() { cudaLaunchKernel(); }", "cuda_runtime.h"),
+        ("C10_ALWAYS_INLINE int f();\nat::Tensor g();", "torch/headeronly/macros/Macros.h"),
         ("cublasHandle_t f();", "cublas_v2.h"),
         ("cudnnDataType_t f();", "cudnn.h"),
         ("hipStream_t f();", "hip/hip_runtime.h"),
@@ -851,11 +852,6 @@ def test_an_include_of_the_extensions_own_header_in_a_folder_named_as_torchs_sta
     (tmp_path / "c10/mine/a.h").write_text("#pragma once\n")
     text = written(tmp_path, a_DOT_cpp="#include <c10/mine/a.h>\n#include <c10/core/Device.h>\n")
     assert text == "#include <c10/mine/a.h>\n"
-
-
-def test_an_attribute_gets_its_header(tmp_path):
-    text = written(tmp_path, a_DOT_h="C10_ALWAYS_INLINE int f();\nat::Tensor g();\n")
-    assert "#include <torch/headeronly/macros/Macros.h>\n" in text
 
 
 def test_a_copy_of_torchs_dispatch_macro_gets_the_header_of_its_function(tmp_path):
