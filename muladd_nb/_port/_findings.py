@@ -15,6 +15,7 @@ from ._table import ATEN, NAMES, ROWS, WORDS, Row, known
 CHANGES = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)")
 CALL = re.compile(r"(\w+)\s*(?:<[^<>()]*>)?\(")
 ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")  # what reads an element of a container
+HARMLESS = {*ELEMENT, *WORDS["Tensor"], *WORDS["function"], *(name for name in ATEN if not name.endswith("_"))}
 OPERATION = re.compile(rb"[*&]|[^?]*\?")  # *x and a ? x : y, whose operators bind less than a dot
 OPTIONAL = ("<cu", "<hip/", "<nccl.h", "<omp.h")  # a machine may lack these headers
 Nodes = Sequence[Node]
@@ -147,9 +148,8 @@ class Findings:
 def must_run_once(code: bytes) -> bool:
     """Tell whether code changes a variable, or calls a function that may: not one of torch's, a cast or an element."""
     text = code.decode("utf-8", "replace")
-    harmless = {*ELEMENT, *WORDS["Tensor"], *WORDS["function"], *(name for name in ATEN if not name.endswith("_"))}
     calls = (name for name in CALL.findall(text) if not name.endswith("_cast"))
-    return CHANGES.search(text) is not None or not harmless.issuperset(calls)
+    return CHANGES.search(text) is not None or not HARMLESS.issuperset(calls)
 
 
 def before_dot(text: bytes | None, where: tuple[int, int]) -> list[Piece]:
