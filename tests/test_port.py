@@ -152,6 +152,8 @@ FOUND = {
         ("void f() { RECORD_KERNEL_FUNCTION_DTYPE(1, 2); }", "RECORD_KERNEL_FUNCTION_DTYPE"),
         ("void f(at::Tensor x) { at::cuda::setCurrentCUDAStream(g()); }", "at::cuda::setCurrentCUDAStream"),
         ("void f(at::TensorList x) {}\nvoid f(std::vector<at::Tensor> x) {}", "f"),
+        ("template <> struct L<at::TensorList> {};\ntemplate <> struct L<std::vector<at::Tensor>> {};",
+         "L<std::vector<at::Tensor>>"),
         ("struct A { at::Tensor cumsum(); };\nvoid f() {\nx.cumsum(); }", "x.cumsum()"),
         ('void f(at::Tensor x) { x.to("cuda:0"); }', "x.to()"),
         ("void f(at::Tensor x) { x.to(x); }", "x.to()"),

@@ -28,6 +28,7 @@ class Reader(Calls):
 
     def read(self) -> None:
         """Walk the file, then the parts that were parsed alone. The includes depend on all edits, so they come last."""
+        self.specialised = dict[tuple[int, str], str]()  # the name of the first of the specialisations that become one
         with self.scope():
             self.walk(self.source.root)
         for macro, names, body in self.source.fragments:
@@ -166,11 +167,17 @@ class Reader(Calls):
 
     def on_class_specifier(self, node: Node, variables: dict[str, Variable] | None = None) -> None:
         """Read a head, then a body. If the stable ABI lacks something in the head, the names that it declares break."""
-        before, body = len(self.findings), part(node, "body")
-        self.done.add(part(node, "name").id)
+        body, name = part(node, "body"), part(node, "name")
+        if name.type == "template_type" and body is not EMPTY and node.parent and node.parent.parent:
+            key = node.parent.parent.id, self.signature(node)
+            # Constraints tell apart specialisations whose arguments are the same already.
+            if self.specialised.setdefault(key, self.text(name)) != self.text(name):
+                self.tell(name, self.text(name), ("function", "twin"))
+        before = len(self.findings)
+        self.done.add(name.id)
         with self.scope() as scope:
             scope |= variables or {}
-            self.walk(*part(part(node, "name"), "arguments").children)
+            self.walk(*part(name, "arguments").children)
             # If the initializers of a constructor lack something, compilers report only their lines.
             initial = next((x for x in node.children if x.type == "field_initializer_list"), body)
             for child in node.children:
@@ -229,11 +236,16 @@ class Reader(Calls):
         self.follow(node, f"{around}::{macro}".lstrip(":"), self.broken.get(broken, ""))
         self.on_class_specifier(node)
 
-    def signature(self, function: Node) -> str:
-        """Return a function's name and its parameters, with the same word for types of tensors that become one type."""
-        declarator = innermost(part(function, "declarator"))[1]
+    def signature(self, node: Node) -> str:
+        """Return the name and the parameters of a function, or the name and the arguments of a class template.
+
+        Types of tensors that become one type are the same word in it.
+        """
+        declarator, field = innermost(part(node, "declarator"))[1], "parameters"
+        if declarator is EMPTY:
+            declarator, field = part(node, "name"), "arguments"
         text = self.text(declarator)
-        for x in part(declarator, "parameters").named_children:
+        for x in part(declarator, field).named_children:
             of, name = part(x, "type"), self.text(innermost(part(x, "declarator"))[0])
             if "Tensor" in (word := self.type_of_type(of)):
                 text = text.replace(self.text(of), word)
