@@ -570,6 +570,7 @@ def test_an_error_may_be_at_what_follows_a_macro_without_a_semicolon(tmp_path, c
      "self_.sizes().data(), self_.strides().data()); }(x);"),
     ("x.t(); (&x)->t();", "torch::stable::transpose(x, 0, -1); torch::stable::transpose(*(&x), 0, -1);"),
     ("const int* p(x.data_ptr<int>());", "const int* p(x.mutable_data_ptr<int>());"),
+    ("const int* p = g() ? x.data_ptr<int>() : 0;", "const int* p = g() ? x.const_data_ptr<int>() : 0;"),
     ("auto f = [](cudaStream_t s = at::cuda::getCurrentCUDAStream(1)) {};",
      "auto f = [](cudaStream_t s = [](int device) { void* stream = nullptr; "
      "TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream)); return "

@@ -36,7 +36,10 @@ CHANGED = (
     r"(?<!\w)(NAMES)\s*(\+\+|--|[-+*/%&|^]?=(?!=)(?!\s*\1\.contiguous\())"
     r"|(\+\+|--)\s*(NAMES)(?!\w)|\b(move|swap|tie)\([^;]*(?<!\w)(NAMES)(?!\w)"
 )
-CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
+CONST_POINTER = re.compile(  # const T* p = x, or const T* p = condition ? x : x
+    rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*"
+    rb"(?:(?:[^;{}()]|\([^()]*\))*[?:]\s*)?$"
+)
 USING = re.compile(rb"\busing\s+(\w+)\s*=\s*$")
 CHECK = re.compile(r"^\w*(CHECK|ASSERT|ERROR)\w*$")
 LARGE = re.compile(  # an integer that no double has: torch::stable::full and fill_ take a double
