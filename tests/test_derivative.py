@@ -775,7 +775,7 @@ def test_functions_of_other_parameters_are_refused():
             layer.derivative(ops.sincos.default, **{**functions, what: wrong})
 
 
-# What save and vjp return.
+# For each mistake: a save, a vjp, and the error.
 CHECKED = {
     "missing": (lambda x: (), lambda grad: (grad, None), "y has no gradient, but req"),
     "too few": (lambda x: (), lambda grad: grad, "vjp must return 2 gradients, got 1"),

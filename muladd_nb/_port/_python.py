@@ -23,9 +23,9 @@ def read(paths: Iterable[Path], target: str) -> tuple[list[Finding], bool]:
         to = row.to.replace("$target", f"0x{version:016x}").replace("$what", name)
         found.append(Finding(str(path), line, line, shown, kind, row.how, to, "", row.source))
 
-    for path in sorted(paths, key=lambda path: path.name != "setup.py"):  # these name the modules
+    for path in sorted(paths, key=lambda path: path.name != "setup.py"):  # setup.py names the modules
         text = path.read_text("utf-8", "replace")
-        if not re.search("|".join(["Extension|cpp_extension|load_inline", *modules]), text):
+        if not any(name in text for name in ("Extension", "cpp_extension", "load_inline", *modules)):
             continue  # parsing takes long
         try:
             nodes = list(ast.walk(ast.parse(text)))
