@@ -21,7 +21,7 @@ LAYER = {SRC / "elementwise", PACKAGE / "_layer"}
 BACKENDS_AND_PARTS = ("cpu", "cuda", "executorch", "own_kernel", "python", "rows")
 FOLDERS = {SRC / "elementwise" / name for name in BACKENDS_AND_PARTS}  # a room each
 # rows/ includes these files of the backends, and the backends include rows/: so each of them is a room of its own.
-LOOPS = {SRC / "elementwise" / name for name in ("cpu/work.h", "cpu/row_loops.h", "cuda/team.h")}
+LOOPS = {SRC / "elementwise" / name for name in ("cpu/bfloat16.h", "cpu/row_loops.h", "cpu/work.h", "cuda/team.h")}
 MODULE = PACKAGE / "_C.pyi"  # all of the C++, compiled: what the Python stands on
 FLOORS = ["operators", "layer", "compiled"]
 Arrows = set[tuple[Path, Path]]

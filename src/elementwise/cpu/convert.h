@@ -3,9 +3,7 @@
 // `narrow` rounds to nearest even; a NaN stays a (quiet) NaN.
 #pragma once
 
-#include <cmath>
-
-#include "../functor.h"
+#include "bfloat16.h"
 
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -21,16 +19,6 @@ namespace {
 template <class To>
 To bits_as(auto from) {
   return __builtin_bit_cast(To, from);
-}
-
-inline float widen(bfloat16 x) {
-  return bits_as<float>(uint32_t{x.bits} << 16);
-}
-
-// The bfloat16 is in the upper half of the result.
-inline uint32_t rounded_to_bfloat16(float x) {
-  const uint32_t bits = bits_as<uint32_t>(x);
-  return std::isnan(x) ? bits | 0x400000 : bits + (0x7fff + (bits >> 16 & 1));
 }
 
 #if defined(__ARM_FP16_FORMAT_IEEE)

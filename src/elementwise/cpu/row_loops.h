@@ -19,6 +19,7 @@
 
 #include "../math/rules.h"
 #include "../place.h"
+#include "bfloat16.h"
 #include "work.h"
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
@@ -61,8 +62,19 @@ ELEMENTWISE_OF_SHARE inline Part reduction_of_share(const cpu::Share& share) {
   throw cpu::RowError{0, mistake};
 }
 
-// The number of elements of a row, and the row itself if several threads share it.
+template <class C>
+struct Vector;
+template <class C>
+struct TwoVectors;
+
+// The number of elements of a row, and the row itself if several threads share it. Tensors of type C store their
+// elements as S: in the type that the kernel computes in, or in bfloat16. Twice as many of these fill a vector, so
+// loops over them compute two vectors of numbers at a time, as `Lanes` says. (Otherwise GCC would take vectors of half
+// the size for both.)
+template <class S>
 struct Extent {
+  template <class C>
+  using Lanes = std::conditional_t<std::is_same_v<S, bfloat16>, TwoVectors<C>, Vector<C>>;
   int64_t size;
   const cpu::OneRow* shared;
   ELEMENTWISE_INLINE Extent(const cpu::OneRow& row) : size(row.size), shared(row.share ? &row : nullptr) {}
@@ -114,14 +126,14 @@ struct Extent {
 };
 
 // For the numbers that are written once for a row.
-ELEMENTWISE_INLINE void once(const Extent& n, const auto& f) {
+ELEMENTWISE_INLINE void once(const auto& n, const auto& f) {
   if (n.written().begin == 0) f();
 }
 
 // Reads an element of a tensor, or of a row that is kept. If threads share the row, it is a reduction, because only one
 // of them has the element. If no row is kept, its phase computes nothing else.
 template <class C>
-ELEMENTWISE_INLINE C read_one(const Extent& n, int64_t place, bool keeps_rows, const auto& read) {
+ELEMENTWISE_INLINE C read_one(const auto& n, int64_t place, bool keeps_rows, const auto& read) {
   const Part part = n.reduction();
   C* const one = static_cast<C*>(part.blocks);
   if (!one) return read(place);
@@ -177,6 +189,15 @@ struct Numbers<Dual<C>, n> {
   }
 };
 
+template <template <class> class Lanes, class C>
+ELEMENTWISE_INLINE void write_numbers(const Lanes<C>& from, bfloat16* to) {
+  constexpr int n = Lanes<C>::kSize;
+  Numbers<C, n> numbers;
+  from.store(numbers);
+  ELEMENTWISE_VECTORS(n, 1)
+  for (int k = 0; k < n; k++) set(to + k, numbers[k]);
+}
+
 // The numbers of a vector register. GCC keeps a vector in a register where it would keep an array in memory.
 template <class C>
 struct Vector {
@@ -196,6 +217,9 @@ struct Vector {
   }
   ELEMENTWISE_INLINE void write_to(C* to) const {
     std::memcpy(to, &numbers, sizeof(numbers));
+  }
+  ELEMENTWISE_INLINE void write_to(bfloat16* to) const {
+    write_numbers(*this, to);
   }
   ELEMENTWISE_INLINE void add_to(C* to) const {
     Register sums;
@@ -230,10 +254,37 @@ struct Vector<Dual<C>> {
   }
 };
 
-// Number k of the vector becomes f(number k, k).
 template <class C>
-ELEMENTWISE_INLINE void update(Vector<C>& vector, const auto& f) {
-  constexpr int n = Vector<C>::kSize;
+struct TwoVectors {
+  static constexpr int kSize = 2 * Vector<C>::kSize;
+  Vector<C> first, second;
+  ELEMENTWISE_INLINE void fill(const C& x) {
+    first.fill(x);
+    second.fill(x);
+  }
+  template <int n>
+  ELEMENTWISE_INLINE void load(const Numbers<C, n>& from, int at = 0) {
+    first.load(from, at);
+    second.load(from, at + kSize / 2);
+  }
+  template <int n>
+  ELEMENTWISE_INLINE void store(Numbers<C, n>& to, int at = 0) const {
+    first.store(to, at);
+    second.store(to, at + kSize / 2);
+  }
+  ELEMENTWISE_INLINE void write_to(bfloat16* to) const {
+    write_numbers(*this, to);
+  }
+  ELEMENTWISE_INLINE void add_to(C* to) const {
+    first.add_to(to);
+    second.add_to(to + kSize / 2);
+  }
+};
+
+// Number k of one vector, or of two, becomes f(number k, k).
+template <template <class> class Lanes, class C>
+ELEMENTWISE_INLINE void update(Lanes<C>& vector, const auto& f) {
+  constexpr int n = Lanes<C>::kSize;
   Numbers<C, n> numbers;
   vector.store(numbers);
   ELEMENTWISE_VECTORS(n, 1)
@@ -267,17 +318,26 @@ ELEMENTWISE_INLINE C halved(Vector<C> (&vectors)[count], const Join& join) {
     return lanes[0];
   }
 }
+template <int half, class C, int count, class Join>
+ELEMENTWISE_INLINE C halved(TwoVectors<C> (&pairs)[count], const Join& join) {
+  Vector<C> vectors[2 * count];
+  for (int i = 0; i < count; i++) {
+    vectors[2 * i] = pairs[i].first;
+    vectors[2 * i + 1] = pairs[i].second;
+  }
+  return halved<count>(vectors, join);
+}
 
 // join of f(begin), ... f(end - 1): element j goes to lane j - begin modulo their number, and lanes are joined
 // pairwise.
-template <class C, class Join, class F, int... v>
+template <template <class> class Lanes, class C, class Join, class F, int... v>
 ELEMENTWISE_INLINE C
 block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std::integer_sequence<int, v...>) {
-  constexpr int n = Vector<C>::kSize, kLanes = n * sizeof...(v);
-  Vector<C> vectors[sizeof...(v)];
+  constexpr int n = Lanes<C>::kSize, kLanes = n * sizeof...(v);
+  Lanes<C> vectors[sizeof...(v)];
   (vectors[v].fill(identity), ...);
   int64_t j = begin;
-  const auto join_vector = [&](Vector<C>& vector) ELEMENTWISE_LAMBDA {
+  const auto join_vector = [&](Lanes<C>& vector) ELEMENTWISE_LAMBDA {
     update(vector, [&](C x, int k) ELEMENTWISE_LAMBDA { return join(x, f(j + k)); });
     j += n;
   };
@@ -286,7 +346,7 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
     ((j + n <= end ? join_vector(vectors[v]) : void()), ...);
   } else { // the compiler would need minutes if it copied f for each of eight vectors
     while (j + kLanes <= end)
-      for (Vector<C>& vector : vectors) join_vector(vector);
+      for (Lanes<C>& vector : vectors) join_vector(vector);
     int i = 0;
     while (j + n <= end) join_vector(vectors[i++]);
   }
@@ -337,10 +397,11 @@ ELEMENTWISE_OF_SHARE C joined_blocks(const Part& part, int64_t size, C identity,
 }
 
 // Joins f(0), ... f(n - 1) in the order that the head of this file describes.
-template <class C>
-ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const auto& f) {
+template <class S, class C>
+ELEMENTWISE_INLINE C joined(const Extent<S>& n, C identity, const auto& join, const auto& f) {
   constexpr int64_t kBlock = cpu::kRowBlock;
-  constexpr std::make_integer_sequence<int, 128 / kRowVector> vectors; // these hold the lanes
+  constexpr int kLanes = 128 / kRowVector * Vector<C>::kSize;
+  constexpr std::make_integer_sequence<int, kLanes / Extent<S>::template Lanes<C>::kSize> vectors; // hold the lanes
   static_assert(sizeof(C) <= cpu::kBytesOfBlock);
   const Part part = n.reduction();
   C* const blocks = static_cast<C*>(part.blocks);
@@ -348,7 +409,7 @@ ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const
   if (blocks && part.begin == part.end) end_phase();
   Tree<C> tree;
   for (int64_t j = part.begin; j == 0 || j < part.end; j += kBlock) {
-    const C one = block(j, std::min<int64_t>(n, j + kBlock), identity, join, f, vectors);
+    const C one = block<Extent<S>::template Lanes>(j, std::min<int64_t>(n, j + kBlock), identity, join, f, vectors);
     if (n <= kBlock) return one;
     if (blocks)
       blocks[j / kBlock] = one;
@@ -360,7 +421,7 @@ ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const
 }
 
 // The first j for which is(j) is true, or 0. Threads that share the row search their own elements.
-ELEMENTWISE_INLINE int64_t first_of(const Extent& n, const auto& is) {
+ELEMENTWISE_INLINE int64_t first_of(const auto& n, const auto& is) {
   const Part part = n.reduction();
   int64_t* const blocks = static_cast<int64_t*>(part.blocks);
   int64_t first = part.begin;
@@ -379,58 +440,69 @@ ELEMENTWISE_INLINE int64_t first_of(const Extent& n, const auto& is) {
 }
 
 // to[j] = f(j) for the elements of a part. It computes two vectors at a time, whose steps the compiler interleaves
-// (cpu/kernels.h). clang interleaves the plain loop by itself.
+// (cpu/kernels.h). clang interleaves the plain loop by itself, and so does GCC if elements are stored as bfloat16.
+template <class S>
 ELEMENTWISE_INLINE void write_part(const auto& to, const Part& part, const auto& f) {
   using T = std::decay_t<decltype(f(int64_t{0}))>;
   constexpr int kSize = kRowVector / sizeof(math::primal_t<T>);
   int64_t j = part.begin;
   const int64_t end = part.end;
 #if !defined(__clang__)
-  for (; j + 2 * kSize <= end; j += 2 * kSize) {
-    Numbers<T, kSize> first, second;
-    ELEMENTWISE_VECTORS(kSize, 1)
-    for (int k = 0; k < kSize; k++) first.set(k, f(j + k));
-    ELEMENTWISE_VECTORS(kSize, 1)
-    for (int k = 0; k < kSize; k++) second.set(k, f(j + kSize + k));
-    first.copy_to(to + j);
-    second.copy_to(to + j + kSize);
-  }
+  if constexpr (!std::is_same_v<S, bfloat16>)
+    for (; j + 2 * kSize <= end; j += 2 * kSize) {
+      Numbers<T, kSize> first, second;
+      ELEMENTWISE_VECTORS(kSize, 1)
+      for (int k = 0; k < kSize; k++) first.set(k, f(j + k));
+      ELEMENTWISE_VECTORS(kSize, 1)
+      for (int k = 0; k < kSize; k++) second.set(k, f(j + kSize + k));
+      first.copy_to(to + j);
+      second.copy_to(to + j + kSize);
+    }
 #endif
   ELEMENTWISE_VECTORS(kSize, 2)
   for (; j < end; j++) set(to + j, f(j));
 }
 // to[j] = f(j) for all j.
-ELEMENTWISE_INLINE void keep_row(const auto& to, const Extent& n, const auto& f) {
-  write_part(to, n.kept(), f);
+template <class S>
+ELEMENTWISE_INLINE void keep_row(const auto& to, const Extent<S>& n, const auto& f) {
+  write_part<S>(to, n.kept(), f);
 }
-ELEMENTWISE_INLINE void write_row(const auto& to, const Extent& n, const auto& f) {
-  write_part(to, n.written(), f);
+template <class S>
+ELEMENTWISE_INLINE void write_row(const auto& to, const Extent<S>& n, const auto& f) {
+  write_part<S>(to, n.written(), f);
 }
 
 // Computes row i of several rows as to[i][j] = f(j)[i], for all j. A row that is null is left out. If bit i of `added`
-// is set, this is added to what is there. f computes a vector at a time.
-template <class T, int n, class F>
-ELEMENTWISE_INLINE void write_rows(T* const (&to)[n], uint32_t added, const Extent& size, const F& f) {
+// is set, the numbers are added to those that are there. Otherwise they are stored as elements. f computes as many
+// numbers at a time as Lanes has, then one vector, and then one number.
+template <class S, int n, class F>
+ELEMENTWISE_INLINE void write_rows(void* const (&to)[n], uint32_t added, const Extent<S>& size, const F& f) {
+  using Stored = math::primal_t<S>;
+  using T = compute_t<Stored>;
   const auto write = [&](int64_t j, const auto& numbers) ELEMENTWISE_LAMBDA {
     for (int i = 0; i < n; i++) {
       if (!to[i]) continue;
       if (added >> i & 1)
-        numbers.each[i].add_to(to[i] + j);
+        numbers.each[i].add_to(static_cast<T*>(to[i]) + j);
       else
-        numbers.each[i].write_to(to[i] + j);
+        numbers.each[i].write_to(static_cast<Stored*>(to[i]) + j);
     }
   };
   const Part part = size.written();
   int64_t j = part.begin;
   const int64_t end = part.end;
-  constexpr int kSize = Vector<T>::kSize;
+  constexpr int kSize = Extent<S>::template Lanes<T>::kSize;
+  const auto compute = [&](int64_t j)
+                           ELEMENTWISE_LAMBDA { return f.template operator()<Extent<S>::template Lanes>(j); };
   if constexpr (n == 1) // there are enough registers for two vectors, whose steps the compiler interleaves
     for (; j + 2 * kSize <= end; j += 2 * kSize) {
-      const auto first = f.template operator()<Vector>(j), second = f.template operator()<Vector>(j + kSize);
+      const auto first = compute(j), second = compute(j + kSize);
       write(j, first);
       write(j + kSize, second);
     }
-  for (; j + kSize <= end; j += kSize) write(j, f.template operator()<Vector>(j));
+  for (; j + kSize <= end; j += kSize) write(j, compute(j));
+  if constexpr (kSize > Vector<T>::kSize)
+    for (; j + kSize / 2 <= end; j += kSize / 2) write(j, f.template operator()<Vector>(j));
   for (; j < end; j++) write(j, f.template operator()<One>(j));
 }
 

@@ -1,11 +1,14 @@
-// Runs a task over rows on the CPU. A row is computed in place if its elements are adjacent and have the type that the
-// kernel computes in. Otherwise it is copied into a buffer, one row or a few short ones at a time. One call of the
-// kernel computes several short rows, because a call for each would take as long as the row itself.
+// Runs a task over rows on the CPU. A row is computed in place if its elements are adjacent and have a type that the
+// kernel reads. Otherwise it is copied into a buffer, one row or a few short ones at a time. One call of the kernel
+// computes several short rows, because a call for each would take as long as the row itself.
 //
-// Example: a softmax of 4096 x 64 elements of bfloat16. One call computes 32 rows, which are 2048 elements:
+// Example: a softmax of 4096 x 64 elements of float16. One call computes 32 rows, which are 2048 elements:
 //
-//   x, bfloat16                 buffer, float                  buffer, float                  out, bfloat16
+//   x, float16                  buffer, float                  buffer, float                  out, float16
 //   32 rows     -- widened -->  32 rows       -- computed -->  32 rows       -- rounded -->   32 rows
+//
+// Kernels read and write long rows of bfloat16 themselves, which takes half the time. (GCC does not vectorise the
+// conversions of float16.)
 //
 // If threads share a row, each copies its own elements, a part of them at a time.
 #pragma once
@@ -42,6 +45,7 @@ class RowsRun {
       const ParallelFor* parallel_for)
       : task_(task),
         computer_(computer),
+        is_of_bfloat16_(computer.rows_of_bfloat16 && task.size >= computer.shortest && !has_elements_of_float()),
         parallel_for_(parallel_for),
         row_(begin),
         end_(end),
@@ -62,10 +66,13 @@ class RowsRun {
     for (int64_t count; row_ < end_; advance(count)) {
       count = together();
       if (task_.summed) count = std::min(count, rows::kAtOnce - (row_ - begin) % rows::kAtOnce);
+      for (int k = 0; k < task_.results; k++)
+        if (added_ >> k & 1 && !places_[k].is_direct)
+          std::memset(buffers_.of[k].get(), 0, count * places_[k].elements * places_[k].width);
       if (parallel_for_) {
         share_row(sums);
       } else {
-        computer_.rows(rows(fetch_all(buffers_, count, sums), count));
+        call_kernel(rows(fetch_all(buffers_, count, sums), count));
         put_all(buffers_, count);
       }
       for (int k = 0; k < task_.results; k++)
@@ -113,27 +120,34 @@ class RowsRun {
     Lines of[kMaxOperands] = {}, side_by_side[kMaxOperands] = {};
   };
 
+  // A tensor of C may be float where the others have 16 bits.
+  bool has_elements_of_float() const {
+    for (int k = 0; k < task_.operands; k++)
+      if (task_.dtypes[k] == kOrdinal<float> && !task_.is_of_row(k) && !task_.is_summed(k)) return true;
+    return false;
+  }
   bool is_float16(int k) const {
     return task_.dtypes[k] == kOrdinal<float16>;
   }
 
   void prepare(int k) {
     Place& x = places_[k];
-    const bool is_result = k < task_.results, is_summed = task_.is_summed(k);
+    const bool is_result = k < task_.results, is_summed = task_.is_summed(k), is_of_row = task_.is_of_row(k);
     x.elements = task_.elements(k);
     x.step = x.elements <= 1 ? 1 : task_.step[k]; // without elements, there is no memory to read
     x.next = task_.dims ? task_.stride[task_.dims - 1][k] * task_.bytes[k] : 0;
     // The kernel reads it as RowBool.
-    x.is_mask = !is_result && !task_.is_of_row(k) && task_.dtypes[k] == kOrdinal<bool>;
-    x.is_converted = has_16_bits(task_.dtypes[k]) || x.is_mask;
+    x.is_mask = !is_result && !is_of_row && task_.dtypes[k] == kOrdinal<bool>;
+    const bool has_other_bits = has_16_bits(task_.dtypes[k]) && (!is_of_bfloat16_ || is_of_row || is_summed);
+    x.is_converted = x.is_mask || has_other_bits;
     x.width = x.is_converted ? 4 : task_.bytes[k];
     const bool is_aligned = reinterpret_cast<uintptr_t>(task_.data[k]) % task_.bytes[k] == 0;
-    const bool is_unread = !is_result && !task_.is_of_row(k) && !(reads_ >> (k - task_.results) & 1);
+    const bool is_unread = !is_result && !is_of_row && !(reads_ >> (k - task_.results) & 1);
     x.is_direct = task_.is_unwanted(k) || is_unread ||
                   (!is_summed && !x.is_converted && !(is_result && !task_.is_apart) && is_aligned && x.step == 1);
-    if (is_summed && !task_.is_of_row(k) && x.step == 1) { // the kernel adds to the sums
+    if (is_summed && !is_of_row) added_ |= uint32_t{1} << k;
+    if (is_summed && !is_of_row && x.step == 1) { // the kernel adds to the sums
       x.is_direct = true;
-      added_ |= uint32_t{1} << k;
       pitch_[k] = x.next / task_.bytes[k] * x.width;
       return;
     }
@@ -196,7 +210,7 @@ class RowsRun {
       SeveralRows one = rows(data, 1);
       one.first.share = &share;
       try {
-        computer_.rows(one);
+        call_kernel(one);
       } catch (const Share::EndOfPhase& end) {
         return {end, share.read | share.always};
       } catch (const Share::NeedsWholeRow&) {
@@ -242,6 +256,9 @@ class RowsRun {
     const int inner = task_.dims - 1;
     return inner < 0 ? 1 : std::min({most_, end_ - row_, task_.sizes[inner] - digit_[inner]});
   }
+  void call_kernel(const SeveralRows& rows) const {
+    (is_of_bfloat16_ ? computer_.rows_of_bfloat16 : computer_.rows)(rows);
+  }
   SeveralRows rows(const Data& data, int64_t count) {
     return {
         {task_.size, row_ % task_.last_size, data.data(), task_.numbers, scratch, this, added_},
@@ -257,8 +274,8 @@ class RowsRun {
     return buffers.of[k].get() - (task_.is_of_row(k) ? 0 : buffers.begin * places_[k].width);
   }
   void* target(const Buffers& buffers, int k, const SumsOf* sums) const {
-    if (added_ >> k & 1) return sums[k].few.get() + offset_[k] * places_[k].width;
-    return places_[k].is_direct ? memory(k) : buffer(buffers, k);
+    if (!places_[k].is_direct) return buffer(buffers, k);
+    return task_.is_summed(k) ? sums[k].few.get() + offset_[k] * places_[k].width : memory(k);
   }
   const Mover& of_bytes(int k) const {
     return isa().movers[std::countr_zero(static_cast<uint64_t>(task_.bytes[k]))];
@@ -370,6 +387,7 @@ class RowsRun {
 
   const rows::Task& task_;
   const Computer& computer_;
+  const bool is_of_bfloat16_; // whether the kernel reads and writes bfloat16
   const RowMover& mover_ = *isa().row_mover;
   const ParallelFor* const parallel_for_;
   int64_t row_;
@@ -379,7 +397,7 @@ class RowsRun {
   Buffers buffers_{0, task_.size};
   const uint32_t reads_;             // bit k: whether elements of the k-th input may be read
   int64_t bytes_of_row_ = 0;         // of a row, in the operands that have buffers, and in these
-  uint32_t added_ = 0;               // the results that the kernel adds to `sums`
+  uint32_t added_ = 0;               // the results to which the kernel adds: in `sums`, or in a buffer of zeros
   int64_t most_;                     // rows at once
   int64_t pitch_[kMaxOperands] = {}; // from a row of an operand to its next one, for the kernel
   std::vector<Lines> scratch_;       // OneRow::scratch returns this memory

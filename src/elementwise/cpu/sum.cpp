@@ -65,7 +65,8 @@ ELEMENTWISE_FLATTEN void add_row(const void* from, int64_t n, int64_t step, void
   const auto* const x = static_cast<const Element<T>*>(from);
   auto* const sums = static_cast<T*>(to);
   if (step == 0)
-    *sums += passes::Sum{}(OneRow{n, 0, nullptr, nullptr, nullptr, nullptr}, [x](int64_t j) { return x[j].value; });
+    *sums += passes::Sum{}(
+        passes::Extent<T>({n, 0, nullptr, nullptr, nullptr, nullptr}), [x](int64_t j) { return x[j].value; });
   else if (step == 1)
     add_rows<1>(x, n, sums);
   else // an `int dim` is not the last one

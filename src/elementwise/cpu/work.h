@@ -120,11 +120,12 @@ struct Computer {
   Row row;
   void (*short_rows)(const Rows& rows, const Number* numbers); // null: the caller packs short rows into one long row
   int results;
-  const int* bytes; // the size of an element of each operand
-  int shortest = 0; // shorter rows are packed even if there is a short_rows
-  // For a functor over rows: rows computes them; check_places throws RowError if a row reads a place outside of
-  // it, unless elements decide which.
+  const int* bytes;     // the size of an element of each operand
+  int64_t shortest = 0; // shorter rows are packed even if there is a short_rows, or converted from bfloat16
+  // For a functor over rows: rows computes them, rows_of_bfloat16 if their elements have not been converted to float.
+  // (It may be null.) check_places throws RowError if a row reads a place outside of it, unless elements decide which.
   void (*rows)(const SeveralRows&) = nullptr;
+  void (*rows_of_bfloat16)(const SeveralRows&) = nullptr;
   void (*check_places)(const SeveralRows&) = nullptr;
   RowReads (*reads)(const OneRow& any) = nullptr;
 };

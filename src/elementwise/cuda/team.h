@@ -17,6 +17,7 @@ namespace passes {
 using RowBool = uint8_t; // a bool of a row, as memory has it
 
 // The number of elements of a row.
+template <class S>
 struct Extent {
   int64_t size;
   ELEMENTWISE_INLINE Extent(const cpu::OneRow& row) : size(row.size) {}
@@ -105,13 +106,13 @@ ELEMENTWISE_INLINE void write_row(const auto& to, int64_t n, const auto& f) {
 
 // Computes row i of several rows as to[i][j] = f(j)[i], for all j. A row that is null is left out. On CUDA, rows of
 // several teams are added up later (cuda/rows.h).
-template <class T, int n, class F>
-ELEMENTWISE_INLINE void write_rows(T* const (&to)[n], uint32_t /*added*/, int64_t size, const F& f) {
+template <class S, int n, class F>
+ELEMENTWISE_INLINE void write_rows(void* const (&to)[n], uint32_t /*added*/, const Extent<S>& size, const F& f) {
   const auto of_one = [&](int64_t j) { return f.template operator()<One>(j); };
   share(size, of_one, [&](int64_t j, const auto& numbers) {
     ELEMENTWISE_UNROLL
     for (int i = 0; i < n; i++)
-      if (to[i]) numbers.each[i].write_to(to[i] + j);
+      if (to[i]) numbers.each[i].write_to(static_cast<math::primal_t<S>*>(to[i]) + j);
   });
   sync();
 }

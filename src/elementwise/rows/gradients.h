@@ -50,8 +50,9 @@ struct Factors {
 };
 
 // Holds the values from which the gradient of a row is computed.
+template <class S>
 struct Given {
-  const Source source;
+  const Source<S> source;
   const cpu::OneRow& row;
   const void* const* grads; // one for each result of type C
   const void* const* grad_tangents;
@@ -61,8 +62,9 @@ struct Given {
 };
 
 // The same, and what the runs of the functor have found so far.
-template <class B, int tensors>
-struct Known : Given {
+template <class S, int tensors>
+struct Known : Given<S> {
+  using B = compute_t<S>;
   B value[kMost], gradient[kMost];             // of each reduction
   math::primal_t<B> ties[kMost], range[kMost]; // how many elements equal the maximum; results of row.range
   Factors<B> factors[kMost];                   // of a product
@@ -71,15 +73,15 @@ struct Known : Given {
     B *value, *derivative[tensors + 1]; // the elements, and their derivatives with respect to each tensor's elements
   } kept[kMost];                        // rows that the functor keeps
 
-  ELEMENTWISE_INLINE explicit Known(const Given& given) : Given(given) {}
+  ELEMENTWISE_INLINE explicit Known(const Given<S>& given) : Given<S>(given) {}
 };
 
 // A kept row: the function that computes an element, the tensors that the function reads, and where the row lies.
-template <class B, int tensors, class F>
+template <class S, int tensors, class F>
 struct KeptRow {
   F element;
   uint32_t reads;
-  typename Known<B, tensors>::Kept at;
+  typename Known<S, tensors>::Kept at;
 };
 
 // The softmax p = exp(x - z) that the forward pass returned. z is a reduction, the logarithm of the sum of exp(x), and
@@ -109,19 +111,20 @@ using TensorAt = std::integral_constant<int, k>;
 
 // One run of the functor. `Tensors` lists the indices of tensors that have a value for each element and a derivative.
 // By::elements has as many elements at a time as `Lanes` has.
-template <class B, class Returned, class Tensors, By kBy, template <class> class Lanes = One>
+template <class S, class Returned, class Tensors, By kBy, template <class> class Lanes = One>
 struct Pass;
-template <class B, class... R, int... kTensor, By kBy, template <class> class Lanes>
-struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
-    : Row<Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>, Dual<B>, R...> {
+template <class S, class... R, int... kTensor, By kBy, template <class> class Lanes>
+struct Pass<S, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
+    : Row<Pass<S, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>, Dual<compute_t<S>>, R...> {
+  using B = compute_t<S>;
   using C = Dual<B>;
   using P = math::primal_t<B>;
   static constexpr bool derives = true;
   static constexpr bool has_softmax = !kIsDual<B> && (parameters::is_a<R, Probabilities> || ...);
   static constexpr int kTensors = sizeof...(kTensor);
 
-  Known<B, kTensors>& known;
-  const Source& source = known.source;
+  Known<S, kTensors>& known;
+  const Source<S>& source = known.source;
   const int number; // the variable of By::number: a reduction's index, or kMost + a tensor's index
   const int64_t j;  // the first element of By::elements
   B gradient = 0;   // of the number
@@ -131,7 +134,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0, found = 0;
   bool is_read = false; // whether the functor has called row.softmax
 
-  ELEMENTWISE_INLINE explicit Pass(Known<B, kTensors>& known, int number = -1, int64_t j = 0)
+  ELEMENTWISE_INLINE explicit Pass(Known<S, kTensors>& known, int number = -1, int64_t j = 0)
       : known(known), number(number), j(j) {}
 
   template <int i>
@@ -147,26 +150,26 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   // ---- Elements.
   using Row<Pass, C, R...>::load;
   ELEMENTWISE_INLINE C load(Elements<C> x, int64_t j) const {
-    return {passes::element<B>(source.tangents, x.index, x.data, j), B(0)};
+    return {passes::element<S>(source.tangents, x.index, x.data, j), B(0)};
   }
   template <int i>
   ELEMENTWISE_INLINE C load(Elements<C> x, Variable<i> at) const {
-    return {passes::element<B>(source.tangents, x.index, x.data, at.j), B(x.index == tensor<i>() ? 1 : 0)};
+    return {passes::element<S>(source.tangents, x.index, x.data, at.j), B(x.index == tensor<i>() ? 1 : 0)};
   }
   template <class F>
-  ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F>& x, int64_t j) const {
+  ELEMENTWISE_INLINE C load(const KeptRow<S, kTensors, F>& x, int64_t j) const {
     if constexpr (kBy == By::number)
       return {x.at.value[j], x.element(j).derivative};
     else
       return {x.at.value[j], B(0)};
   }
   template <class F, int i>
-  ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F>& x, Variable<i> at) const {
+  ELEMENTWISE_INLINE C load(const KeptRow<S, kTensors, F>& x, Variable<i> at) const {
     return {x.at.value[at.j], x.reads >> tensor<i>() & 1 ? x.at.derivative[i][at.j] : B(0)};
   }
   // The value of a tensor that has one for each row.
-  ELEMENTWISE_INLINE C lifted(int index, const void* data, int64_t j) const {
-    return {passes::element<B>(source.tangents, index, data, j), B(kMost + index == number)};
+  ELEMENTWISE_INLINE C number_of(int index, const void* data) const {
+    return {passes::element<B>(source.tangents, index, data, 0), B(kMost + index == number)};
   }
 
   ELEMENTWISE_INLINE auto keep_terms(const auto& element, auto... x) {
@@ -185,7 +188,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
       if (!is_found) keep_row(at.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
     }
     kept_rows++;
-    return KeptRow<B, kTensors, std::remove_cvref_t<decltype(element)>>{element, read, at};
+    return KeptRow<S, kTensors, std::remove_cvref_t<decltype(element)>>{element, read, at};
   }
 
   // Each vector of By::elements runs all loops, and reads what they read.
@@ -283,7 +286,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   ELEMENTWISE_INLINE void finish(const auto& returned) {
     for_each_result(List<R...>{}, returned, [&]<int index, class Result>(const auto& value) ELEMENTWISE_LAMBDA {
       if constexpr (std::is_same_v<Result, parameters::AnyC>)
-        gradient = gradient + weighted(C(value).derivative, grad(ResultIndex<R...>::among_c(index), 0));
+        gradient = gradient + weighted(C(value).derivative, grad<B>(ResultIndex<R...>::among_c(index), 0));
     });
   }
 
@@ -292,7 +295,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
     return static_cast<B*>(known.row.scratch(known.row.run, kept_rows * (1 + kTensors) + k, source.size * sizeof(B)));
   }
   ELEMENTWISE_INLINE B probability(int64_t j) const {
-    return static_cast<const B*>(known.softmax)[j];
+    return passes::element<S>(nullptr, 0, known.softmax, j);
   }
   // An author's first test hits this limit, because the number of reductions is the same in every call.
   ELEMENTWISE_INLINE static int at_most(int count) {
@@ -394,8 +397,9 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
     return false;
   }
 
+  template <class Stored = S>
   ELEMENTWISE_INLINE B grad(int result, int64_t j) const {
-    return passes::element<B>(known.grad_tangents, result, known.grads[result], j);
+    return passes::element<Stored>(known.grad_tangents, result, known.grads[result], j);
   }
   // The index, among the results of type C, of the result that the functor writes next.
   ELEMENTWISE_INLINE int next_result() {
@@ -404,29 +408,31 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
 };
 
 // Returns the gradient of one number.
-template <class RowFunctor, class Tensors, class B, int tensors>
-ELEMENTWISE_INLINE B by_number(Known<B, tensors>& known, int number) {
-  Pass<B, typename RowFunctor::Returned, Tensors, By::number> pass(known, number);
+template <class RowFunctor, class Tensors, class S, int tensors>
+ELEMENTWISE_INLINE auto by_number(Known<S, tensors>& known, int number) {
+  using B = compute_t<S>;
+  Pass<S, typename RowFunctor::Returned, Tensors, By::number> pass(known, number);
   pass.finish(RowFunctor::template call<Dual<B>>(pass));
   return pass.gradient / B(pass.divisor);
 }
 // `known` is a copy. If another function might keep a pointer to it, the compiler would load all its numbers again
 // after each element that is written.
-template <class RowFunctor, class Tensors, class B, int tensors>
-ELEMENTWISE_CALLED B by_any_number(Known<B, tensors> known, int number) {
+template <class RowFunctor, class Tensors, class S, int tensors>
+ELEMENTWISE_CALLED auto by_any_number(Known<S, tensors> known, int number) {
   return by_number<RowFunctor, Tensors>(known, number);
 }
 
 // All gradients of a row, by tensors with a value for each element (`kTensor`), and with one for each row (`kNumber`).
 // The gradient by tensor k is written to to[k], unless that is null. If bit k of `added` is set, it is added to what is
 // there.
-template <class RowFunctor, class B, int... kTensor, int... kNumber>
+template <class RowFunctor, class S, int... kTensor, int... kNumber>
 ELEMENTWISE_INLINE void gradients(
-    Known<B, sizeof...(kTensor)>& known, List<TensorAt<kTensor>...>, List<TensorAt<kNumber>...>, void* const* to,
+    Known<S, sizeof...(kTensor)>& known, List<TensorAt<kTensor>...>, List<TensorAt<kNumber>...>, void* const* to,
     uint32_t added) {
+  using B = compute_t<S>;
   using P = math::primal_t<B>;
   using Tensors = List<TensorAt<kTensor>...>;
-  Pass<B, typename RowFunctor::Returned, Tensors, By::nothing> found(known);
+  Pass<S, typename RowFunctor::Returned, Tensors, By::nothing> found(known);
   RowFunctor::template call<Dual<B>>(found);
 
   // The functor is compiled once more for each of the first two reductions, and once for all others.
@@ -443,14 +449,14 @@ ELEMENTWISE_INLINE void gradients(
   (set(to[kNumber], kNumber), ...);
 
   if constexpr (sizeof...(kTensor) > 0) {
-    P* const rows[] = {static_cast<P*>(to[kTensor])...};
+    void* const rows[] = {to[kTensor]...};
     uint32_t added_rows = 0;
     int i = 0;
     ((added_rows |= (added >> kTensor & 1) << i++), ...);
     const auto functor = RowFunctor::template with_arguments<Dual<B>>(found);
     known.source.size.always_read(~uint32_t{0});
     write_rows(rows, added_rows, known.source.size, [&]<template <class> class Lanes>(int64_t j) ELEMENTWISE_LAMBDA {
-      Pass<B, typename RowFunctor::Returned, Tensors, By::elements, Lanes> pass(known, -1, j);
+      Pass<S, typename RowFunctor::Returned, Tensors, By::elements, Lanes> pass(known, -1, j);
       functor(pass);
       return pass.gradients;
     });

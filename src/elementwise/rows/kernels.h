@@ -9,8 +9,9 @@ namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
 // A forward pass. If the call is recorded, the first `kNoted` reductions follow the results (family.h).
-template <class F, int kNoted, class C, Kind... kKind>
+template <class F, int kNoted, class S, Kind... kKind>
 struct ForwardLoop {
+  using C = compute_t<S>;
   using RowFunctor = passes::RowFunctor<F, kKind...>;
   using Returned = typename RowFunctor::Returned;
   using Kept = C; // the type of a row that is kept
@@ -18,9 +19,9 @@ struct ForwardLoop {
   static constexpr int kFirstInput = kResults + kNoted; // where the inputs begin
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
-    const Source source{row, row.index, row.data + kFirstInput, nullptr, row.numbers};
+    const Source<S> source{row, row.index, row.data + kFirstInput, nullptr, row.numbers};
     using OfFunctor = std::conditional_t<kNoted == 0, C, Dual<C>>;
-    Values<C, Returned, OfFunctor> values(source, row);
+    Values<S, Returned, OfFunctor> values(source, row);
     values.finish(RowFunctor::template call<OfFunctor>(values));
     if constexpr (kNoted > 0)
       once(source.size, [&] {
@@ -38,17 +39,18 @@ struct ForwardLoop {
   }
 };
 
-template <class Kernel, class C>
+template <class Kernel, class S>
 struct RowLoop;
-template <class F, Kind... kKind, class C>
-struct RowLoop<Kernel<F, kKind...>, C> : ForwardLoop<F, 0, C, kKind...> {};
+template <class F, Kind... kKind, class S>
+struct RowLoop<Kernel<F, kKind...>, S> : ForwardLoop<F, 0, S, kKind...> {};
 
-template <class Original, Kind... kKind, class C>
-struct RowLoop<Kernel<rows::Derived<Original, rows::Role::recorded>, kKind...>, C>
-    : ForwardLoop<typename Original::Functor, rows::kMostReduced, C, kKind...> {};
+template <class Original, Kind... kKind, class S>
+struct RowLoop<Kernel<rows::Derived<Original, rows::Role::recorded>, kKind...>, S>
+    : ForwardLoop<typename Original::Functor, rows::kMostReduced, S, kKind...> {};
 
-template <class Original, rows::Role role, Kind... kKind, class C>
-struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
+template <class Original, rows::Role role, Kind... kKind, class S>
+struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, S> {
+  using C = compute_t<S>;
   using Kept = std::conditional_t<role == rows::Role::gradients, C, Dual<C>>;
   static constexpr Kind kinds[] = {kKind...};
   template <size_t... I>
@@ -82,18 +84,18 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
       for (int t = 0; t < Original::kTensors; t++)
         if (index.each[t] >= 0) tangents[index.each[t]] = inputs[first + t];
     }
-    const Source source{row, row.index, inputs, tangents, row.numbers};
+    using Stored = std::conditional_t<role == rows::Role::gradients, S, Dual<C>>;
+    const Source<Stored> source{row, row.index, inputs, tangents, row.numbers};
     source.size.always_read(~uint32_t{0} << kInputs); // gradients and tangents
     if constexpr (role == rows::Role::tangent) {
-      Values<Dual<C>, typename RowFunctor::Returned> values(source, row);
+      Values<Stored, typename RowFunctor::Returned> values(source, row);
       values.finish(RowFunctor::template call<Dual<C>>(values));
     } else {
-      using B = std::conditional_t<role == rows::Role::second, Dual<C>, C>;
       const void* const* const grads = inputs + kInputs;
       // After the gradients of the results, _f_gradients gets the softmax or the kept numbers, and _f_second the
       // tangents and then the tangents of the gradients.
       const void* const* const more = grads + Original::kGrads;
-      Known<B, kOfElements> known(
+      Known<Stored, kOfElements> known(
           {source, row, grads, more + Original::kTensors, Original::kSoftmaxes ? *more : nullptr, more,
            role == rows::Role::gradients ? Original::kReduced : 0});
       const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Original::kNumbers].integer;
@@ -157,15 +159,42 @@ ELEMENTWISE_FLATTEN RowReads reads(const OneRow& any) {
       __builtin_constant_p(read) ? read | ~uint32_t{0} << Loop::kInputs : ~uint32_t{0}};
 }
 
-// A 16-bit dtype uses the computer of float, because rows are converted when they are copied.
+// The length of the shortest row that a kernel reads and writes as bfloat16. Shorter rows are converted when they are
+// copied, and several of them are then computed at once, which is faster for them. Kernels of forward mode and of the
+// second order have all rows converted, because they are called less often.
+constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+template <class F>
+constexpr int64_t shortest_of_bfloat16 = 256;
+template <class Original, rows::Role role>
+constexpr int64_t shortest_of_bfloat16<rows::Derived<Original, role>> = //
+    rows::takes_tangents(role)      ? kNone
+    : role == rows::Role::gradients ? 0
+                                    : 256;
+
+// Whether a functor has Elements<float>. In float, these are the same type as its Elements<C>.
+template <class... P>
+constexpr bool has_floats(List<P...>) {
+  return ((std::is_same_v<typename parameters::ElementOf<P>::type, float> && !parameters::is_of_row<P>) || ...);
+}
+
 template <class Kernel>
 Computer row_computer(int32_t dtype) {
   Computer chosen{};
   with_dtype(typename Kernel::Dtypes{}, dtype, [&](auto storage) {
-    using Loop = passes::RowLoop<Kernel, compute_t<decltype(storage)>>;
+    using T = decltype(storage);
+    using Loop = passes::RowLoop<Kernel, compute_t<T>>;
     chosen.results = Kernel::kResults;
     constexpr int kOperands = Kernel::kResults + Kernel::kInputs;
     chosen.rows = [](const SeveralRows& rows) { for_rows<kOperands>(rows, Loop::compute); };
+    constexpr int64_t shortest = shortest_of_bfloat16<typename Kernel::Functor>;
+    using Of = parameters::Of<typename Kernel::Functor, 0>;
+    constexpr bool has_own_floats = has_floats(typename Of::Arguments{}) || has_floats(typename Of::Results{});
+    if constexpr (std::is_same_v<T, bfloat16> && shortest != kNone && !has_own_floats) {
+      chosen.rows_of_bfloat16 = [](const SeveralRows& rows) {
+        for_rows<kOperands>(rows, passes::RowLoop<Kernel, T>::compute);
+      };
+      chosen.shortest = shortest;
+    }
     chosen.check_places = [](const SeveralRows& rows) {
       for_rows<kOperands>(rows, [](const OneRow& row) {
         if (const passes::Outside outside = outside_of<Loop>(row); outside.number) throw RowError{outside.place};

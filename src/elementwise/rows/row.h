@@ -91,7 +91,7 @@ struct One {
   static constexpr int kSize = 1;
   B number;
   ELEMENTWISE_INLINE void write_to(auto* to) const {
-    *to = written(number);
+    set(to, written(number));
   }
   ELEMENTWISE_INLINE void add_to(auto* to) const {
     *to = *to + written(number);
@@ -137,9 +137,11 @@ ELEMENTWISE_INLINE void check_computed_place(int64_t place, int64_t size) {
 #endif
 }
 
-// One row: its length and index, and where the elements of each tensor begin.
+// One row: its length and index, and where the elements of each tensor begin. S is the type in which tensors of type C
+// store them (row_loops.h).
+template <class S>
 struct Source {
-  Extent size;
+  Extent<S> size;
   int64_t index;
   const void* const* data;
   const void* const* tangents; // one for each tensor of type C, if numbers are dual
@@ -214,14 +216,14 @@ using TermOf = std::decay_t<decltype(std::declval<F>()(int64_t{0}))>;
 
 struct Sum {
   template <class F>
-  ELEMENTWISE_INLINE TermOf<F> operator()(const Extent& n, const F& f) const {
+  ELEMENTWISE_INLINE TermOf<F> operator()(const auto& n, const F& f) const {
     return joined(n, TermOf<F>(0), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a + b; }, f);
   }
 };
 
 struct Product {
   template <class F>
-  ELEMENTWISE_INLINE TermOf<F> operator()(const Extent& n, const F& f) const {
+  ELEMENTWISE_INLINE TermOf<F> operator()(const auto& n, const F& f) const {
     return joined(n, TermOf<F>(1), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a * b; }, f);
   }
 };
@@ -230,7 +232,7 @@ struct Product {
 // Computer Programming, volume 2, section 4.2.2, theorem B).
 struct Mean {
   template <class F, class C = TermOf<F>>
-  ELEMENTWISE_INLINE C operator()(const Extent& n, const F& f) const {
+  ELEMENTWISE_INLINE C operator()(const auto& n, const F& f) const {
     if constexpr (kIsDual<C>) {
       using D = decltype(C::value);
       const D mean = Mean{}(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
@@ -256,7 +258,7 @@ struct Mean {
 // that passes over it. The derivative is the mean over all elements that tie for the maximum.
 struct Max {
   template <class F, class C = TermOf<F>>
-  ELEMENTWISE_INLINE C operator()(const Extent& n, const F& f) const {
+  ELEMENTWISE_INLINE C operator()(const auto& n, const F& f) const {
     if constexpr (kIsDual<C>) {
       using D = decltype(C::value);
       using P = math::primal_t<C>;
@@ -301,7 +303,7 @@ ELEMENTWISE_INLINE C reversed(C x) {
 }
 
 // The place of the first element that is the maximum or NaN.
-ELEMENTWISE_INLINE int64_t place_of_max(const Extent& n, const auto& f) {
+ELEMENTWISE_INLINE int64_t place_of_max(const auto& n, const auto& f) {
   const auto most = Max{}(n, f);
   return first_of(n, [&](int64_t j) {
     const auto x = f(j);
@@ -353,7 +355,7 @@ class Row {
         std::is_same_v<std::decay_t<std::invoke_result_t<Join, C, C>>, C>,
         "row.reduce joins numbers of type C, so `join` must return a C: an integer would be rounded to one");
     const Loop loop(*this, x...);
-    const auto reduction = [&](const Extent& n, const auto& f)
+    const auto reduction = [&](const auto& n, const auto& f)
                                ELEMENTWISE_LAMBDA { return joined(n, identity, join, f); };
     return self().reduce_terms(reduction, terms(f, x...), x...);
   }
@@ -457,7 +459,7 @@ class Row {
   template <class T>
   ELEMENTWISE_INLINE T load(Elements<T> x, int64_t j) const {
     if constexpr (std::is_same_v<T, C>)
-      return self().lifted(x.index, x.data, j);
+      return self().element_of(x, j);
     else if constexpr (std::is_same_v<T, bool>)
       return static_cast<const RowBool*>(x.data)[j] != 0;
     else
@@ -537,14 +539,16 @@ class Row {
   }
 };
 
-// An element of the tensor `index`, as a number of type B. If B is dual, the number has the element's tangent.
-template <class B>
-ELEMENTWISE_INLINE B element(const void* const* tangents, int index, const void* data, int64_t j) {
-  if constexpr (kIsDual<B>) {
-    using P = decltype(B::value);
+// An element of the tensor `index`, which is stored as S. If S is dual, the number has the element's tangent.
+template <class S>
+ELEMENTWISE_INLINE compute_t<S> element(const void* const* tangents, int index, const void* data, int64_t j) {
+  if constexpr (kIsDual<S>) {
+    using P = decltype(S::value);
     return {static_cast<const P*>(data)[j], static_cast<const P*>(tangents[index])[j]};
+  } else if constexpr (std::is_same_v<S, bfloat16>) {
+    return widen(static_cast<const S*>(data)[j]);
   } else {
-    return static_cast<const B*>(data)[j];
+    return static_cast<const S*>(data)[j];
   }
 }
 
@@ -600,7 +604,7 @@ struct RowFunctor {
     if constexpr (!parameters::is_of_row<X>)
       return {data, index};
     else if constexpr (std::is_same_v<X, C>)
-      return row.lifted(index, data, 0);
+      return row.number_of(index, data);
     else if constexpr (std::is_same_v<X, bool>)
       return *static_cast<const uint8_t*>(data) != 0; // any other byte is true (cpu/convert.h)
     else
@@ -652,30 +656,34 @@ ELEMENTWISE_INLINE void for_each_result(List<R, Rest...>, const auto& returned, 
 // reductions in the order in which they were noted, but the order of the operands of row.sum(x) / row.sum(y) is the
 // compiler's choice: GCC computes y first if the numbers are dual, and x if they are floats. So C is Dual<B> then, too.
 // Nothing reads the derivatives, so the compiler leaves these out.
-template <class B, class Returned, class C = B>
+template <class S, class Returned, class C = compute_t<S>>
 struct Values;
-template <class B, class... R, class C>
-struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
+template <class S, class... R, class C>
+struct Values<S, List<R...>, C> : Row<Values<S, List<R...>, C>, C, R...> {
+  using B = compute_t<S>;
   static constexpr bool derives = false;
 
-  Source source;
+  Source<S> source;
   void* const* results;
   const cpu::OneRow* row; // has memory for rows that are kept
   int written = 0, kept_rows = 0, noted_count = 0;
   double reduced[rows::kMostReduced] = {}; // the results of the first reductions
 
-  ELEMENTWISE_INLINE Values(const Source& source, const cpu::OneRow& row)
+  ELEMENTWISE_INLINE Values(const Source<S>& source, const cpu::OneRow& row)
       : source(source), results(row.data), row(&row) {}
 
-  ELEMENTWISE_INLINE C lifted(int index, const void* data, int64_t j) const {
-    return index < 0 ? static_cast<const B*>(data)[j] : passes::element<B>(source.tangents, index, data, j);
+  ELEMENTWISE_INLINE C element_of(Elements<C> x, int64_t j) const {
+    return x.index < 0 ? static_cast<const B*>(x.data)[j] : passes::element<S>(source.tangents, x.index, x.data, j);
+  }
+  ELEMENTWISE_INLINE C number_of(int index, const void* data) const {
+    return passes::element<B>(source.tangents, index, data, 0);
   }
 
   // If the functor has a single result, the first row that is kept lies in the memory of that result: row.each
   // overwrites it element by element, after all reductions. So the cache has to hold one row less. If threads share the
   // row, the memory of the result may be that of a few elements.
-  static constexpr bool keeps_in_result =
-      !kIsDual<B> && sizeof...(R) == 1 && ((!parameters::is_of_row<R> && parameters::is_of_c<R>) && ...);
+  static constexpr bool keeps_in_result = !kIsDual<B> && std::is_same_v<B, S> && sizeof...(R) == 1 &&
+                                          ((!parameters::is_of_row<R> && parameters::is_of_c<R>) && ...);
   ELEMENTWISE_INLINE Elements<C> keep_terms(const auto& f, auto...) {
     const int k = kept_rows++;
     const bool is_first_in_result = keeps_in_result && source.size.has_whole_result();
@@ -702,7 +710,8 @@ struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
     if (!ResultIndex<R...>::template has_elements<To, C>(written)) stop_for_order();
     const int index = ResultIndex<R...>::of_elements(written++);
     if constexpr (!kIsDual<B>) {
-      write_row(static_cast<math::primal_t<To>*>(results[index]), source.size, computed(f));
+      using Stored = std::conditional_t<std::is_same_v<To, C>, S, math::primal_t<To>>;
+      write_row(static_cast<Stored*>(results[index]), source.size, computed(f));
     } else if constexpr (kIsDual<To>) {
       auto* const to = static_cast<decltype(To::value)*>(results[ResultIndex<R...>::among_c(index)]);
       write_row(to, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).derivative; });
@@ -756,7 +765,7 @@ struct Checked;
 template <class B, class... R, bool kDerives, bool kHasSoftmax>
 struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>, kDerives, kHasSoftmax>, B, R...> {
   static constexpr bool derives = kDerives, has_softmax = kHasSoftmax;
-  Source source;
+  Source<B> source;
   B reduction;
   Outside outside;
   int places = 0, kept_rows = 0;
@@ -765,10 +774,13 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
   // no other one is examined: its functions of elements, which do not run here, may call row.at.
   uint32_t read = kHasSoftmax ? 0 : ~uint32_t{0};
 
-  ELEMENTWISE_INLINE Checked(const Source& source, int reduction)
+  ELEMENTWISE_INLINE Checked(const Source<B>& source, int reduction)
       : source(source), reduction(static_cast<B>(reduction)) {}
-  ELEMENTWISE_INLINE B lifted(int, const void* data, int64_t j) const {
-    return static_cast<const B*>(data)[j];
+  ELEMENTWISE_INLINE B element_of(Elements<B>, int64_t) const {
+    return reduction;
+  }
+  ELEMENTWISE_INLINE B number_of(int, const void* data) const {
+    return *static_cast<const B*>(data);
   }
   ELEMENTWISE_INLINE void begin_loop(const auto&... x) {
     read |= (0 | ... | reads(x));
