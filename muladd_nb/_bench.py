@@ -23,7 +23,7 @@ import muladd_nb
 
 from ._check import cxx_compiler, devices
 
-_C = 0.5
+_NUMBER = 0.5
 _TURN = 0.001  # seconds
 _ROUNDS = 11  # at least; with fewer rounds, quartiles mean little
 _WAITED = 0.02  # the share of a round's time that its threads may wait for a processor
@@ -104,9 +104,9 @@ def _row(numel: int, compiled: Callable[..., Any] | None, seconds: float) -> dic
     device = devices()[-1]
     a, b = torch.randn(numel, device=device), torch.randn(numel, device=device)
     sides: dict[str, Callable[[], Any]] = {
-        "mymuladd": functools.partial(muladd_nb.mymuladd, a, b, _C),
+        "mymuladd": functools.partial(muladd_nb.mymuladd, a, b, _NUMBER),
         "eager": functools.partial(_eager, a, b),
-        "addcmul": functools.partial(torch.addcmul, torch.full((1,), _C, device=device), a, b),
+        "addcmul": functools.partial(torch.addcmul, torch.full((1,), _NUMBER, device=device), a, b),
     }
     if compiled is not None:
         sides["compile"] = functools.partial(compiled, a, b)
@@ -116,7 +116,7 @@ def _row(numel: int, compiled: Callable[..., Any] | None, seconds: float) -> dic
 
 
 def _eager(a: Tensor, b: Tensor) -> Tensor:
-    return a * b + _C
+    return a * b + _NUMBER
 
 
 def header(row: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from ._operators import DTYPES, FORMS
 from .info import build_info
 
 _SHAPE = (67, 129)
-_C = 0.1
+_NUMBER = 0.1
 
 
 class Check(NamedTuple):
@@ -54,8 +54,8 @@ def checks() -> Iterator[Check]:
 
 
 def _arguments(form: Form, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Tensor]]:
-    """Return arguments for a form: these tensors, and ``_C`` for each number."""
-    of_number = torch.tensor(_C, dtype=torch.float64) if form.tensor_numbers else _C
+    """Return arguments for a form: these tensors, and ``_NUMBER`` for each number."""
+    of_number = torch.tensor(_NUMBER, dtype=torch.float64) if form.tensor_numbers else _NUMBER
     by_place = dict(zip(form.inputs.values(), tensors, strict=True)) | dict.fromkeys(form.numbers.values(), of_number)
     args = tuple(by_place[place] for place in sorted(by_place))
     out = torch.empty_like(tensors[0])
@@ -66,7 +66,7 @@ def _values(form: Form, dtype: torch.dtype, device: str) -> str:
     """Compare with float64, in contiguous and in transposed memory."""
     generator = torch.Generator().manual_seed(0)
     tensors = [torch.randn(_SHAPE, generator=generator, dtype=torch.float64).to(device, dtype) for _ in form.inputs]
-    c = _C if dtype == torch.float64 else float(torch.tensor(_C, dtype=torch.float32))
+    c = _NUMBER if dtype == torch.float64 else float(torch.tensor(_NUMBER, dtype=torch.float32))
     results = []
     for layout in (lambda x: x, lambda x: x.t().contiguous().t()):
         args, out = _arguments(form, [tensors[0], *map(layout, tensors[1:])])
@@ -86,7 +86,7 @@ def _values(form: Form, dtype: torch.dtype, device: str) -> str:
 
 def _gradients(device: str) -> str:
     a, b = (torch.randn(3, 4, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2))
-    for function in (lambda a, b: muladd_nb.mymuladd(a, b, _C), muladd_nb.mymul):
+    for function in (lambda a, b: muladd_nb.mymuladd(a, b, _NUMBER), muladd_nb.mymul):
         torch.autograd.gradcheck(function, (a, b), check_forward_ad=True)
         torch.autograd.gradgradcheck(function, (a, b))
     return "gradcheck in reverse and forward mode, gradgradcheck"
@@ -107,7 +107,7 @@ def _compile(device: str) -> str:
     backend = "inductor" if device != "cpu" or cxx_compiler() else "aot_eager"
 
     def function(a: Tensor, b: Tensor) -> Tensor:
-        return muladd_nb.mymuladd(a.sin(), b, _C).cos().sum()
+        return muladd_nb.mymuladd(a.sin(), b, _NUMBER).cos().sum()
 
     a, b = (torch.randn(8, device=device, requires_grad=True) for _ in range(2))
     compiled = torch.compile(function, fullgraph=True, backend=backend)

@@ -1,4 +1,4 @@
-"""Lets ``import muladd_nb`` find the installed package in the repository's root, where Python finds these first."""
+"""Lets ``import muladd_nb`` find the installed package in the repository's root, where the sources come first."""
 
 import sys
 from collections.abc import Sequence

@@ -130,13 +130,13 @@ def _first(form: Form, by_x: Form) -> Partial:
     return Partial([], passed_on, product if _kept(form, ()) else times, constant)
 
 
-def _times(derivative: Form, inputs: Sequence[str], sources: Sequence[int | None], by: Sequence[str] = ()) -> Times:
-    """Return a function that multiplies gradients by a derivative, which is an operator of the family.
+def _times(form: Form, inputs: Sequence[str], sources: Sequence[int | None], by: Sequence[str] = ()) -> Times:
+    """Return a function that multiplies gradients by the derivative that ``form`` computes.
 
     It passes the gradients of the results at the indices ``sources``, and zeros where an index is None. For a tensor
     that was not saved, it passes a gradient: its elements are not read, and it has the right dtype and shape.
     """
-    call = caller(derivative)
+    call = caller(form)
 
     def times(gradients: Sequence[Tensor | None], values: Mapping[str, Any]) -> Tensor:
         given = gradients_at(sources, gradients)

@@ -128,8 +128,7 @@ def derivative(
         return function is None or (formula is not None and (private.transforms_active() or private.is_recorded(given)))
 
     def gradients_of(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor) -> tuple[Any, ...]:
-        gradients: Any = vjp and vjp(needs, saved, *grads)
-        gradients = as_tuple(gradients)
+        gradients = as_tuple(vjp and vjp(needs, saved, *grads))
         if len(gradients) != len(arguments):
             raise RuntimeError(f"{name(op)}: vjp must return {len(arguments)} gradients, got {len(gradients)}")
         return gradients

@@ -21,7 +21,7 @@ from . import autocast, contract, derivative, functional, lowering, mutation, ne
 from . import torch_private as private
 from ._library import check_is_first
 from .fake import implement_fake
-from .operator import Elementwise, Form, complete
+from .operator import Elementwise, Form, as_list, complete
 from .vmap import implement_rule, without_batch
 
 _KINDS = {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]", "Optional[float]": "float"}
@@ -31,7 +31,7 @@ _SUBSYSTEMS = (autocast, unsupported, nested, lowering, mutation, negative, func
 
 def product(*factors: Any) -> Any:
     """Return the product of tensors and numbers, including the elements of lists. None is skipped."""
-    each = [x for factor in factors for x in (factor if isinstance(factor, (list, tuple)) else [factor])]
+    each = [x for factor in factors for x in as_list(factor)]
     return functools.reduce(operator.mul, [x for x in each if x is not None], 1)
 
 

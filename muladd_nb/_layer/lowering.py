@@ -191,7 +191,7 @@ class _Operations:
         return lambda *args, **kwargs: _Element(self, operation(*map(self.unwrapped, args), **kwargs))
 
     def constant(self, number: Any, dtype: torch.dtype) -> _Element:
-        return _Element(self, _constant(self._ops, number, dtype))  # it takes a number, and no element
+        return _Element(self, _constant(self._ops, number, dtype))  # __getattr__ would pass an element for the number
 
     def unwrapped(self, x: Any) -> Any:
         dtype = self._dtypes.get(type(x))

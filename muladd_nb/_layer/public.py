@@ -228,7 +228,7 @@ class _Caller:
                 raise TypeError(f"{self.name}: {argument} {_must_be(expected, x)}{cure}")
         if out is None and self.form.kind != "writing":
             return self._call(self.form.kind, args)
-        # This leaves objects that torch.fx traces, or that duck-type a tensor, to the operator.
+        # This ignores objects that torch.fx traces or that duck-type a tensor: the operator checks them.
         tensors = {argument: args[place] for argument, place in self.inputs.items()} | {"out": out}
         refuse_gradients(self.name, tensors, *THROUGH_OUT, may_be_dual=False)
         self._call("writing", [*args, out])

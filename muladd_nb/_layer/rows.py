@@ -101,5 +101,5 @@ def result_shapes(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> list
     """Return the shape of each result that is not a gradient, if the tensors are broadcast to ``shape``."""
     assert form.of_row
     dims = reduced(form, args, shape)
-    of_row = [*shape[: dims.start], *([1] * len(dims) if _keeps(form, args) else []), *shape[dims.stop :]]
-    return [of_row if is_of_row else shape for is_of_row in form.of_row[0]]
+    reduced_shape = [*shape[: dims.start], *([1] * len(dims) if _keeps(form, args) else []), *shape[dims.stop :]]
+    return [reduced_shape if is_of_row else shape for is_of_row in form.of_row[0]]

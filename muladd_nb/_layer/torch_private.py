@@ -118,7 +118,7 @@ transforms_active = _find(  # is a torch.func transform (grad, jvp, vmap ...) ru
 dispatch_modes = _find("torch._C:_len_torch_dispatch_stack", CALLS, otherwise=lambda: 1)
 _function_modes = _find("torch._C:_len_torch_function_stack", CALLS, otherwise=lambda: 1)
 autocasts = _find("torch._C:_is_any_autocast_enabled", CALLS, otherwise=lambda: True)  # for any device
-is_inference_mode_enabled = torch.is_inference_mode_enabled  # a public function
+is_inference_mode_enabled = torch.is_inference_mode_enabled  # public, but C++ looks for it here
 _profiler: Any = profiler
 if _find("torch.autograd.profiler:_is_profiler_enabled", CALLS) is None:
     _profiler = SimpleNamespace(_is_profiler_enabled=True)
@@ -477,8 +477,8 @@ def schema(op: Any) -> str:
 
 def schemas(namespace: str) -> list[str]:
     """Return the schema of every operator of a namespace."""
-    names = {name.partition(".")[0] for name in _operator_names() if name.startswith(f"{namespace}::")}
-    return sorted(str(schema) for name in names for schema in _schemas_of(name))
+    packets = {name.partition(".")[0] for name in _operator_names() if name.startswith(f"{namespace}::")}
+    return sorted(str(schema) for packet in packets for schema in _schemas_of(packet))
 
 
 def argument_names(op: Any) -> list[str]:
