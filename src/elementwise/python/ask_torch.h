@@ -300,7 +300,7 @@ class PlainKernel {
   }
 
  private:
-  uint64_t most_ = 0, least_ = 1; // no tensor
+  uint64_t most_ = 0, least_ = 1; // takes no tensor
 };
 
 // The kernels, in the order of kernels_of_library().
@@ -309,7 +309,7 @@ inline std::vector<PlainKernel>& plain_kernels() {
   return all;
 }
 
-inline void define_questions(nanobind::module_& m) {
+inline void define_ask_torch(nanobind::module_& m) {
   namespace nb = nanobind;
   // `known` is the module _layer/torch_private.py. If Python reloads its modules and calls this again, nothing changes.
   m.def("set_up", [](const nb::handle known, const nb::handle tensor, const nb::handle parameter) {

@@ -27,7 +27,7 @@ template <class Operators>
 void define_module(nanobind::module_& m) {
   m.def("simd_level", [] { return cpu::isa().name; });
   m.def("conflict", conflict);
-  python::define_questions(m);
+  python::define_ask_torch(m);
   python::define_aten_node(m);
   python::define_fast_path(m);
   // Reads the environment variables at import, so that a wrong value is an error then, and not at the first call.
@@ -54,7 +54,7 @@ void define_module(nanobind::module_& m) {
   //   of_results, of_inputs   the dtypes of results and tensors; empty strings for C
   //   broadcasts              whether tensors are broadcast
   //   choices                 for each number, the values that have their own kernels
-  //   of_row                  of an operator over rows, which results and tensors have one value for each row; or None
+  //   of_row                  which results and tensors have one value for each row; None if it is not over rows
   //   asks_for_index          whether its functor calls row.index()
   // and for a derivative:
   //   of                      the declaration of the operator that it is a derivative of
