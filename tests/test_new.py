@@ -1013,6 +1013,17 @@ def test_a_functor_that_another_operator_has_is_not_removed_nor_is_what_is_not_t
     assert "no operator popcount in this project; there are none" in refused(["remove", "popcount"], capsys)
 
 
+@pytest.mark.parametrize("of_second", ["    // b\n{}", "{} // b", "    //{},"])
+def test_the_comments_on_an_entry_are_removed_with_it_and_others_stay(new, of_second):
+    new(SOFTCLIP, OTHERS[0])
+    operators = Path("src/operators.h")
+    text = operators.read_text()
+    first, second = re.findall(r"    Operator<.*>", text)
+    operators.write_text(text.replace(f"{first},\n{second}", f"{first}, // a\n{of_second.format(second)}"))
+    assert main(["remove", "popcount"]) == 0
+    assert operators.read_text() == text.replace(f"{first},\n{second}", f"{first} // a")
+
+
 def test_only_the_kernel_of_this_name_is_removed(new, capsys):
     new("--kernel", "adam_(Tensor! x) -> ()", "keep(Tensor x) -> Tensor")
     before = contents()

@@ -68,12 +68,12 @@ def _remove_entry(files: Files, own: set[str]) -> None:
     """Remove an operator from the list in C++, and its functor if no other operator uses it."""
     path = "src/operators.h"
     names = "|".join(map(re.escape, own))
-    entry = rf'(,?)\s*Operator<\s*"(?:{names})[.(](?:[^"]|"\s*")*?"\s*,\s*(\w+)(?:<[^>]*>)?\s*,[^>]*>(,?)'
-    functors = set()
-    while found := re.search(entry, files[path]):
-        comma = found[1] if found[3] else ""  # the last entry has no comma after it
-        files[path] = files[path][: found.start()] + comma + files[path][found.end() :]
-        functors.add(found[2])
+    comments = r"(?:\n[ \t]*//.*)*"  # those above the entry, or the one that it is in; then comes one beside it
+    declared = rf'Operator<\s*"(?:{names})[.(](?:[^"]|"\s*")*?"\s*,\s*(\w+)(?:<[^>]*>)?\s*,[^>]*>,?'
+    entry = rf"{comments}\s*{declared}(?:[ \t]*//.*)?"
+    functors = {*re.findall(entry, files[path])}
+    files[path] = re.sub(entry, "", files[path])
+    files[path] = re.sub(rf",((?:[ \t]*//.*)?{comments}\s*>;)", r"\1", files[path])  # the last entry has no comma
     if not functors:
         raise ValueError(f"{path} is not as it was written: there is no entry of {' or '.join(sorted(own))} to remove")
     for functor in functors:
