@@ -178,9 +178,8 @@ def _broadcast(form: Form, args: tuple[Any, ...]) -> list[Any]:
     shapes = rows.aligned(form, args) if form.of_row else {name: x.shape for name, x in form.given(args).items()}
 
     def sentence() -> str:
-        of_row = rows.are_of_row(form, args) if form.of_row else {}
-        note = " (one value for each row)"
-        got = listed("and", [f"{list(x.shape)}{note if of_row.get(y) else ''}" for y, x in form.given(args).items()])
+        note, given = " (one value for each row)", form.given(args).items()
+        got = listed("and", [f"{list(x.shape)}{note if len(shapes[y]) > len(x.shape) else ''}" for y, x in given])
         return f"{form.name}: {listed('and', shapes)} must have shapes that broadcast, got {got}"
 
     dims = max(map(len, shapes.values()))

@@ -66,7 +66,7 @@ def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[_ByName]:
     """
     shapes = rows.aligned(form, args)
     shape = torch.broadcast_shapes(*shapes.values())
-    reduced, of_row = rows.reduced(form, args, shape), rows.are_of_row(form, args)
+    reduced, given = rows.reduced(form, args, shape), form.given(args)
     others = [dim for dim in range(len(shape)) if dim not in reduced]
     for sharded in (None, *(others[:-1] if form.asks_for_index else others)):
         whole: Placement = Replicate() if sharded is None else Shard(sharded)
@@ -77,7 +77,8 @@ def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[_ByName]:
             return Shard(placement.dim - 1) if shifts else placement
 
         inputs: dict[str, Any] = {
-            x: without_reduced(of_row[x], _placement_of(own, whole, shape)) for x, own in shapes.items()
+            x: without_reduced(len(own) > len(given[x].shape), _placement_of(own, whole, shape))
+            for x, own in shapes.items()
         }
         results: list[Placement]
         if form.gradients_of:

@@ -17,7 +17,6 @@ from .fast_path import direct_caller
 from .operator import Form, as_tuple
 from .partials import zeros_of
 from .recording import Cache, Rule, picker
-from .rows import are_of_row, count_reduced, most_dims
 
 
 def register(form: Form) -> None:
@@ -182,17 +181,9 @@ class _Rules:
 
     def with_zeros(self, args: Sequence[Any], tangents: Sequence[Any]) -> list[Tensor]:
         """Return a tangent for each tensor, with zeros in place of those that are missing."""
-        form = self.operator
-        first, of_row = args[form.inputs[form.first]], are_of_row(form, args)
-
-        def zeros(name: str) -> Tensor:
-            # If `dim` is not the last dimension, a tensor with one value for each row needs the dimensions after it.
-            dims = most_dims(form, args) - count_reduced(form, args) if of_row[name] else 0
-            made: Tensor = first.new_zeros((1,) * dims)
-            return made
-
-        each = zip(self.tensors, self.places, tangents, strict=True)
-        return [zeros(name) if x is None or args[place] is None else x for name, place, x in each]
+        zero = args[self.operator.inputs[self.operator.first]].new_zeros(())
+        each = zip(self.places, tangents, strict=True)
+        return [zero if x is None or args[place] is None else x for place, x in each]
 
     def of_arguments(self, args: Sequence[Any], gradients: Sequence[Tensor]) -> list[Tensor | None]:
         """Return a gradient or None for each argument of the operator."""

@@ -82,10 +82,8 @@ def aligned(form: Form, args: Sequence[Any]) -> dict[str, list[Any]]:
     shapes = {}
     for name, x in form.given(args).items():
         shape = list(x.shape)
-        if of_row[name]:
-            at = len(shape) + count - from_end
-            if at < 0:
-                raise RuntimeError(f"{form.name}: {name} must have one value for each row, got shape {shape}")
+        at = len(shape) + count - from_end
+        if of_row[name] and at >= 0:  # otherwise it has only dimensions after those that are reduced
             shape[at:at] = [1] * count
         shapes[name] = shape
     return shapes

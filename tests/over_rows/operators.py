@@ -372,7 +372,7 @@ CASES = [
     case("scaled_variance", lambda tensor, either: (tensor(), tensor(shape=tensor.shape[:-1])), scaled_variance),
     case(
         "scaled_squares",
-        lambda tensor, either: (tensor(), tensor(shape=tensor.shape[1:]), 0),
+        lambda tensor, either: (tensor(), either(tensor(shape=tensor.shape[1:]), tensor(shape=())), 0),
         lambda x, scale, dim: x.square().sum(dim) * scale,
     ),
     case(

@@ -208,9 +208,10 @@ def test_a_float32_weight_beside_elements_of_16_bits(dtype, step):
                 ops.rms_norm(*bad)
 
 
+@pytest.mark.parametrize("of_scale", [(3, 3), (3,), ()])
 @pytest.mark.parametrize("dim", [0, 1, 2, -1, -3])
-def test_a_second_derivative_by_one_of_two_tensors(dim):
-    x, scale = normal(3, 3, 3).requires_grad_(), normal(3, 3)
+def test_a_second_derivative_by_one_of_two_tensors(dim, of_scale):
+    x, scale = normal(3, 3, 3).requires_grad_(), normal(*of_scale)
     for first, second in ((x, scale), (scale, x)):
         first, second = first.detach().requires_grad_(), second.detach()
         found = []
@@ -672,6 +673,9 @@ def on_each_of_two(rank, store):
 
     for keepdim in (False, True):  # DTensor caches how a call is sharded
         same(ops.logsumexp(placed(x, Shard(1)), 0, keepdim=keepdim), x.logsumexp(0, keepdim))
+
+    of_column = placed(w, Shard(0))  # it has only the dimension after the one that is reduced
+    same(ops.scaled_squares(placed(x, Shard(1)), of_column, 0), x.square().sum(0) * w)
 
     # Compiled programs pass a number that changes as a tensor.
     eps = torch.tensor(EPS, dtype=torch.float64)

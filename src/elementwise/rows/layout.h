@@ -198,11 +198,13 @@ class Layout {
     if (!is_found) refuse(first());
   }
 
-  // Returns operand k, which has one value for each row, and inserts the reduced dimensions, of size 1.
+  // Returns operand k, which has one value for each row, and inserts the reduced dimensions, of size 1, unless they
+  // come before all dimensions that it has.
   Operand unsqueezed(int k) {
     Operand x = operands_[k];
     const int64_t at = x.dim + count_ - from_end_;
-    if (at < 0 || x.dim + count_ > kMaxDims)
+    if (at < 0) return x;
+    if (x.dim + count_ > kMaxDims)
       contract::fail(caller_, x.name, " must have one value for each row, got shape ", contract::list(x.sizes, x.dim));
     for (int64_t d = 0; d < x.dim + count_; d++) {
       const bool is_new = d >= at && d < at + count_;
