@@ -432,6 +432,15 @@ MISTAKES = [
      ("f(Tensor x)", "int32_t", f"elementwise::Elements<C> operator()(Row& row, {ONE}) const"
       " { return row.each([](C x) { return 0.5 * x; }, x); }", COMPUTE.replace("double", "int32_t"),
       "a function of elements returns integers where a row has integers: each fraction would be cut off"),
+    ("f(Tensor x)", "int32_t",
+     f"C operator()(Row& row, {ONE}) const {{ return row.min([](C x) {{ return 0.5 * x; }}, x); }}",
+     COMPUTE.replace("double", "int32_t"),
+     "a function of elements returns integers where a row has integers: each fraction would be cut off"),
+    ("f(Tensor x)", "double",
+     f"C operator()(Row& row, {ONE}) const {{ return row.sum([](C x, C y) {{ return x; }}, x); }}",
+     COMPUTE, "the function of elements comes first, takes one element of each tensor that follows it"),
+    ("f(Tensor x)", "double", f"elementwise::Elements<C> operator()(Row& row, {ONE}) const {{ return row.max(x); }}",
+     COMPUTE, "an Elements<T> is what row.each returns, and not a number"),
     ("f(Tensor x)", "double", f"elementwise::Elements<int8_t> operator()(Row& row, {ONE}) const"
      " { return row.each([](C x) { return x > 0 ? 1 : -1; }, x); }",
      COMPUTE, "the functor declares no result elementwise::Elements<T>, where T is the type that the function of"),

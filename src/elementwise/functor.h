@@ -183,6 +183,12 @@ template <class T>
 struct Elements {
   const void* data; // the elements of this row, in the compute type or in the tensor's own type
   int index;        // its index among the tensors that are present
+
+  Elements() = default;
+  ELEMENTWISE_INLINE constexpr Elements(const void* data, int index) : data(data), index(index) {}
+  ELEMENTWISE_INLINE Elements(const T&) { // what a functor returns that forgets row.each
+    static_assert(sizeof(T) == 0, "an Elements<T> is what row.each returns, and not a number");
+  }
 };
 
 // A result of C that row.softmax makes. The backward pass reads it.

@@ -311,6 +311,14 @@ ELEMENTWISE_INLINE int64_t place_of_max(const auto& n, const auto& f) {
   });
 }
 
+// Refuses a call whose function and tensors do not fit. It stands in each function that an author calls, because GCC
+// shows the line that calls the one with the failed assertion.
+#define ELEMENTWISE_CHECK(f, x)                                                                                        \
+  static_assert(                                                                                                       \
+      (fits<decltype(f), decltype(x)...>),                                                                             \
+      "the function of elements comes first, takes one element of each tensor that follows it, and returns a number: " \
+      "row.sum([](C x, C y) { return x * y; }, x, y)")
+
 // ---- What an author calls. `Self` is the row of one kind of pass, C the type of its numbers, and R the results.
 template <class Self, class C, class... R>
 class Row {
@@ -332,23 +340,29 @@ class Row {
   }
 
   ELEMENTWISE_INLINE Total sum(const auto& f, auto... x) {
+    ELEMENTWISE_CHECK(f, x);
     const Loop loop(*this, x...);
     return self().reduce_terms(Sum{}, terms<Total>(f, x...), x...);
   }
   ELEMENTWISE_INLINE C mean(const auto& f, auto... x) {
+    ELEMENTWISE_CHECK(f, x);
     static_assert(std::is_floating_point_v<Number>, "row.mean is for floating-point numbers");
     const Loop loop(*this, x...);
     return self().reduce_terms(Mean{}, terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C max(const auto& f, auto... x) {
+    ELEMENTWISE_CHECK(f, x);
     const Loop loop(*this, x...);
     return self().reduce_terms(Max{}, terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C min(const auto& f, auto... x) {
-    return reversed(max([&](auto... element) ELEMENTWISE_LAMBDA { return reversed(C(f(element...))); }, x...));
+    ELEMENTWISE_CHECK(f, x);
+    return reversed(
+        max([&](auto... element) ELEMENTWISE_LAMBDA { return reversed(converted<C>(f(element...))); }, x...));
   }
   template <class Join>
   ELEMENTWISE_INLINE C reduce(C identity, const Join& join, const auto& f, auto... x) {
+    ELEMENTWISE_CHECK(f, x);
     static_assert(
         !Self::derives && !kIsDual<C>, "row.reduce has no derivative: leave `differentiable` out of the entry");
     static_assert(
@@ -360,15 +374,18 @@ class Row {
     return self().reduce_terms(reduction, terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE Total product(const auto& f, auto... x) {
+    ELEMENTWISE_CHECK(f, x);
     const Loop loop(*this, x...);
     return self().reduce_terms(Product{}, terms<Total>(f, x...), x...);
   }
   ELEMENTWISE_INLINE Number range(const auto& f, auto... x) {
+    ELEMENTWISE_CHECK(f, x);
     const Loop loop(*this, x...);
     const auto value = [&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(of_elements<C>(f, j, x...)); };
     return self().reduce_terms(Range{}, value, x...);
   }
   ELEMENTWISE_INLINE C log_sum_exp(const auto& f, auto... x) {
+    ELEMENTWISE_CHECK(f, x);
     // Beside an infinite element, no finite one may overflow: its derivative is 0.
     const Number most = range(f, x...);
     const Number shift =
@@ -383,6 +400,7 @@ class Row {
     return all + shift;
   }
   ELEMENTWISE_INLINE auto softmax(const auto& f, auto... x) {
+    ELEMENTWISE_CHECK(f, x);
     if constexpr (Self::has_softmax) {
       return self().read_softmax(f, x...);
     } else {
@@ -393,10 +411,12 @@ class Row {
     }
   }
   ELEMENTWISE_INLINE int64_t argmax(const auto& f, auto... x) {
+    ELEMENTWISE_CHECK(f, x);
     const Loop loop(*this, x...);
     return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return compared(f(self().load(x, j)...)); }, x...);
   }
   ELEMENTWISE_INLINE int64_t argmin(const auto& f, auto... x) {
+    ELEMENTWISE_CHECK(f, x);
     return argmax([&](auto... element) ELEMENTWISE_LAMBDA { return reversed(f(element...)); }, x...);
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
@@ -415,6 +435,7 @@ class Row {
     return {};
   }
   ELEMENTWISE_INLINE auto each(const auto& f, auto... x) {
+    ELEMENTWISE_CHECK(f, x);
     const Loop loop(*this, x...);
     using T = decltype(f(self().load(x, 0)...));
     using To = std::conditional_t<makes<T>, T, C>;
@@ -451,6 +472,7 @@ class Row {
   }
 
   ELEMENTWISE_INLINE auto keep(const auto& f, auto... x) {
+    ELEMENTWISE_CHECK(f, x);
     const Loop loop(*this, x...);
     return self().keep_terms(terms(f, x...), x...);
   }
@@ -488,11 +510,15 @@ class Row {
   // f of the j-th element of each x.
   template <class T>
   ELEMENTWISE_INLINE T of_elements(const auto& f, auto j, const auto&... x) const {
+    return converted<T>(f(self().load(x, j)...));
+  }
+  template <class T, class X>
+  ELEMENTWISE_INLINE static T converted(const X& x) {
     static_assert(
-        !(std::is_integral_v<T> && std::is_floating_point_v<decltype(f(self().load(x, j)...))>),
+        !(std::is_integral_v<T> && std::is_floating_point_v<X>),
         "a function of elements returns integers where a row has integers: each fraction would be cut off, so convert "
         "what it returns, as in static_cast<C>(x)");
-    return T(f(self().load(x, j)...));
+    return T(x);
   }
   // The number that row.argmax compares. Integers are not converted to C, where two of them may be equal.
   template <class T>
@@ -528,6 +554,10 @@ class Row {
   }
   bool has_loop_ = false;
 
+  template <class F, class... X>
+  static constexpr bool fits = requires(const Self& self, const F& f, const X&... x) {
+    requires !std::is_void_v<decltype(f(self.load(x, int64_t{})...))>;
+  };
   template <class T>
   static constexpr bool makes = (std::is_same_v<parameters::With<R, C>, Elements<T>> || ...);
 
@@ -538,6 +568,7 @@ class Row {
     return static_cast<const Self&>(*this);
   }
 };
+#undef ELEMENTWISE_CHECK
 
 // An element of the tensor `index`, which is stored as S. If S is dual, the number has the element's tangent.
 template <class S>
