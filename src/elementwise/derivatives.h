@@ -329,9 +329,14 @@ constexpr bool is_differentiable() {
   return Op::is_differentiable && of_floats && (kGrads<Op> > 0 || has_own_float<Op>);
 }
 
-// Lists all derivatives of an operator.
-template <class Op>
+// Lists all derivatives of an operator. `All` are the operators of its list.
+template <class Op, class... All>
 auto family() {
+  ELEMENTWISE_REQUIRE(
+      Op,
+      ((0 + ... + (Op::signature.name == All::signature.name && Op::signature.overload == All::signature.overload)) <=
+       1),
+      "src/operators.h has two operators of this name and overload");
   static_assert(!Op::signature.has_reserved_name(), "the name of an argument must not have two underscores in a row");
   if constexpr (Op::is_over_rows) {
     return rows::family<Op>();
@@ -354,7 +359,7 @@ auto family() {
 }
 
 template <class... Op>
-Joined<List<Op...>, decltype(family<Op>())...> extended(List<Op...>);
+Joined<List<Op...>, decltype(family<Op, Op...>())...> extended(List<Op...>);
 
 } // namespace derivatives
 

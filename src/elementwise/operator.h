@@ -97,6 +97,7 @@ union Number {
   FAULT(                                                                                                              \
       argument, "an argument is a \"Tensor x\", \"Tensor? x\", \"float c\", \"int n\", \"bool b\" or \"SymInt[] n\"") \
   FAULT(place, "a tensor cannot be keyword-only, and only an optional one may have a default, None")                  \
+  FAULT(preset, "the default of a number is a number, and that of a bool is True or False")                           \
   FAULT(count, "too many arguments")                                                                                  \
   FAULT(required, "there must be a tensor among the arguments that is not optional")                                  \
   FAULT(optional, "there may be at most three optional tensors")                                                      \
@@ -152,6 +153,11 @@ struct Signature {
           is_keyword, is_written};
       const bool is_none = read.kind == Kind::optional && read.preset == "None";
       if (read.is_tensor() && (is_keyword || !(read.preset.empty() || is_none))) return Fault::place;
+      if (!read.is_tensor() && !read.preset.empty()) {
+        const bool is_bool = read.preset == "True" || read.preset == "False";
+        const char digit = read.preset[read.preset[0] == '-' && read.preset.size() > 1];
+        if (read.kind == Kind::boolean ? !is_bool : digit < '0' || digit > '9') return Fault::preset;
+      }
       if (count == kMaxArguments || (read.is_tensor() && tensors == kMaxInputs)) return Fault::count;
       arguments[count++] = read;
       tensors += read.is_tensor();
