@@ -59,6 +59,10 @@ def test_strides_change_no_bit(case, device):
         case.close(case.call(*args), case.call(*plain), f"the result of a {layout} tensor", rtol=0, atol=0)
 
 
+# Their gradients read the softmax that the call has returned, rounded.
+RETURN_A_SOFTMAX = ("softmax", "softmax_entropy", "scaled_softmax", "tempered_softmax", "causal_softmax")
+
+
 @pytest.mark.parametrize("n", [40, 255, 256, 287, 304, 2079])
 def test_rows_of_bfloat16_are_those_of_float_rounded(case, device, n):
     if torch.bfloat16 not in case.dtypes:
@@ -66,12 +70,13 @@ def test_rows_of_bfloat16_are_those_of_float_rounded(case, device, n):
     for layout in LAYOUTS:
         args = with_layout(layout, case.sample(torch.bfloat16, device, (4, n)))
         wide = [x.float() if is_tensor(x) and x.dtype == torch.bfloat16 else x for x in args]
-        found = []
+        found, cotangents = [], cotangents_of(case, args)
         for given in args, wide:
-            of_all = gradients(case, case.call, given, case.present(args), cotangents_of(case, args))
+            of_all = gradients(case, case.call, given, case.present(args), cotangents)
             found.append((*as_tuple(case.call(*given)), *of_all.values()))
         result, expected = found[0], tuple(y.to(x.dtype) for x, y in zip(*found, strict=True))
-        case.close(result, expected, f"what a {layout} tensor of rows of {n} gives", rtol=0, atol=0)
+        tolerance = 2**-6 if case.name in RETURN_A_SOFTMAX else 0
+        case.close(result, expected, f"what a {layout} tensor of rows of {n} gives", rtol=tolerance, atol=tolerance)
 
 
 READ_AN_ELEMENT = ("cross_entropy", "softmax_xentropy", "softmax_focal_loss", "last_of", "picked", "relative_to")

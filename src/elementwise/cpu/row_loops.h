@@ -341,10 +341,10 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
     update(vector, [&](C x, int k) ELEMENTWISE_LAMBDA { return join(x, f(j + k)); });
     j += n;
   };
-  if constexpr (sizeof...(v) <= 4) {
+  if constexpr (kRowVector >= 32) {
     while (j + kLanes <= end) (join_vector(vectors[v]), ...);
     ((j + n <= end ? join_vector(vectors[v]) : void()), ...);
-  } else { // the compiler would need minutes if it copied f for each of eight vectors
+  } else { // the compiler would need minutes if it copied f for each of the eight vectors
     while (j + kLanes <= end)
       for (Lanes<C>& vector : vectors) join_vector(vector);
     int i = 0;
