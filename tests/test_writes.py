@@ -180,6 +180,18 @@ def test_compiled(programs, backend, dynamic):
     assert not wrong, [([*programs][i // len(KINDS)], got[i], expected[i]) for i in wrong[:3] if i < count]
 
 
+def test_what_is_read_after_a_write_is_read_after_it_if_loops_with_other_ranges_are_fused():
+    def f(a, b):
+        muladd_nb.myadd_out(a, b, a)
+        muladd_nb.myadd_out(b, a, b)
+        return a * b
+
+    def halves():
+        return torch.arange(30.0).view(5, 6).split(3, 1)
+
+    assert torch.equal(torch.compile(f, fullgraph=True)(*halves()), f(*halves()))
+
+
 def test_functionalized_without_a_compiler():
     f = all_of(PROGRAMS.values(), ["raw"])
     count = len(PROGRAMS)

@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from functools import reduce
+from functools import reduce, wraps
 from operator import attrgetter, or_
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
@@ -534,6 +534,7 @@ def inductor() -> Any:
 
 def lowering_of_write(inductor: Any, op: Any) -> Callable[..., Any]:
     """Return Inductor's lowering that calls an operator that writes to its arguments."""
+    _keep_renamed()
     call: Callable[..., Any] = inductor.kernel(op, add_to_fallback_set=False)
     if _version > (2, 10):
         return call
@@ -544,6 +545,28 @@ def lowering_of_write(inductor: Any, op: Any) -> Callable[..., Any]:
             return call(*args, **kwargs)
 
     return call_in_2_10
+
+
+def _keep_renamed() -> None:
+    """Keep Inductor from reading a tensor before an operator writes to it, if the program reads it afterwards.
+
+    Inductor renames a tensor that is written, so a loop that reads it afterwards depends on the write. But torch 2.13
+    and older lose the new name if they change the ranges of that loop to fuse it with another (pytorch/pytorch#185509).
+    """
+    try:
+        node = pkgutil.resolve_name("torch._inductor.scheduler:SchedulerNode")
+        recompute = node.recompute_size_and_body
+    except (ImportError, AttributeError):
+        return
+    if hasattr(recompute, "__wrapped__"):
+        return
+
+    @wraps(recompute)
+    def recompute_size_and_body(self: Any, *args: Any, **kwargs: Any) -> None:
+        recompute(self, *args, **kwargs)
+        self.set_read_writes(self.read_writes.rename(getattr(self, "mutation_renames", {})))
+
+    node.recompute_size_and_body = recompute_size_and_body
 
 
 def key_of_shardings(op: Any) -> Any:
