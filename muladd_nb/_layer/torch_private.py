@@ -534,7 +534,8 @@ def inductor() -> Any:
 
 def lowering_of_write(inductor: Any, op: Any) -> Callable[..., Any]:
     """Return Inductor's lowering that calls an operator that writes to its arguments."""
-    _keep_renamed()
+    if _version < (2, 14):
+        _keep_renamed()
     call: Callable[..., Any] = inductor.kernel(op, add_to_fallback_set=False)
     if _version > (2, 10):
         return call
