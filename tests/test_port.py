@@ -172,6 +172,7 @@ FOUND = {
         ("void f(at::Tensor x) { auto& y = x.zero_(); }", "x.zero_()"),
         ("at::Tensor& f(at::Tensor& x) { return x.fill_(1); }", "x.fill_()"),
         ("void f(at::Tensor x) { at::sub(x, 1); }", "at::sub"),
+        ("void f(at::Tensor x) { at::zeros_like(x, at::kFloat); }", "at::zeros_like"),
         ("void f(at::Tensor x) { at::zeros({1}, x.type()); }", "torch::zeros"),
         ("void f(at::Tensor x, at::Tensor y) { x.to(y.type()); }", "x.to()"),
         ("void f(at::TensorList x) { x.slice(1); }", "Tensor[].slice()"),
@@ -202,6 +203,8 @@ FOUND = {
         ("void f(std::vector<std::vector<at::Tensor>> x) { g(x[0][0] * 2); }", "x * y"),
         ("void f(torch::Tensor x) { g(at::softmax(x, 0)); }", "at::softmax"),
         ("void f(torch::Tensor x) { g(relu(x)); }", "at::relu"),
+        ("void f(at::Tensor x) { leaky_relu_(x, 0.1); }", "at::leaky_relu_"),
+        ("using namespace torch;\nvoid f(auto x) { add_out(x, x, x); }", "torch::add_out"),
         ("std::string f(at::Device d) { return DeviceTypeName(d.type()); }", "at::DeviceTypeName"),
         ("struct F : torch::autograd::Function<F> {};", "torch::autograd::Function"),
         ("namespace py = pybind11;\nvoid f(py::dict x);", "pybind11::dict"),
@@ -993,11 +996,11 @@ def test_a_binding_is_told_its_schema(tmp_path, capsys):
 
 
 def test_a_function_with_out_is_an_overload_and_one_with_other_arguments_is_there(tmp_path, capsys):
-    code = "void f(at::Tensor x) { at::matmul_out(x, x, x); at::empty_like(x, at::MemoryFormat::Contiguous); }\n"
+    code = "void f(at::Tensor x) { at::matmul_out(x, x, x); at::clone(x, at::MemoryFormat::Contiguous); }\n"
     port(tmp_path, a_DOT_cpp=code)
     printed = capsys.readouterr().out
     assert 'none: at::matmul_out -> torch_call_dispatcher("aten::matmul", ...)' in printed
-    assert "decision: at::empty_like -> torch::stable::empty_like(...) (from torch 2.10)" in printed
+    assert "decision: at::clone -> torch::stable::clone(...) (from torch 2.10)" in printed
 
 
 def test_setup_and_the_calls_of_the_module(tmp_path, capsys):

@@ -110,7 +110,7 @@ class Calls(Types):
         types = {self.type_of(x) for x in inner}
         if types & OF_OPTIONS:
             return not name.isupper() and not any((kind, name) in ROWS for kind in ("std", "c"))
-        return (name in ATEN or ("name", name) in ROWS) and bool(types & {"Tensor", "Tensor[]"})
+        return bool((table.operator_of(name) or ("name", name) in ROWS) and types & {"Tensor", "Tensor[]"})
 
     def read_guard(self, kind: Node, key: str, inner: list[Node]) -> bool:
         """Pass the index of a device to a guard, which takes no device. Return whether its type can be replaced."""

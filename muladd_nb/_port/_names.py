@@ -138,7 +138,8 @@ class Names(Findings):
         for path in () if is_known else sorted(self.usings | self.inside, key=lambda x: (-len(x), x)):
             full = path + names
             heads = ["::".join(full[1:i]) for i in range(2, len(full) + 1)]
-            is_torchs = "::".join(full) in NAMES or (called and heads[-1] in ATEN) or self.is_in_header(path, names)
+            is_torchs = "::".join(full) in NAMES or self.is_in_header(path, names)
+            is_torchs |= called and table.operator_of(heads[-1]) != ""
             if is_torchs or any((kind, x) in ROWS for x in heads for kind in ("name", "guard", "factory", "same")):
                 return full
         return ()
@@ -230,8 +231,8 @@ class Names(Findings):
             code = re.sub(r"^([\w:]+\()\$.*", r"\1...)", row.to)
             if row.how == "mechanical" and "$" not in code:
                 return dataclasses.replace(row, how="decision", to=code)
-        name = full[-1] if full[-1] in ATEN else full[-1].removesuffix("_out")  # the overload aten::matmul.out
-        row = ROWS["aten" if name in ATEN and len(full) == 2 else "name", "*"][0]
+        name = table.operator_of(full[-1]) if len(full) == 2 else ""
+        row = ROWS["aten" if name else "name", "*"][0]
         return Row(kind, "*", "", "none", row.to.replace("$name", name), row.source)
 
     def read_broken(self, node: Node, words: list[Word]) -> None:

@@ -73,6 +73,12 @@ for _name, _line in NAMES.items():  # types and constants that have the same nam
         ROWS.setdefault(("same", match[1]), [_row("name", match[1], "", "mechanical", _name, _line["header"])])
 
 
+def operator_of(name: str) -> str:
+    """Return the operator that a function in at:: calls, such as add for add_out, and elu_ itself; "" if none."""
+    operator = name if name in ATEN else re.sub("_outf?$", "", name)
+    return operator if {operator, operator.removesuffix("_")} & ATEN else ""
+
+
 def known(name: str) -> str:
     """Return the longest part of a name that the stable ABI has, such as at::ScalarType, or ""."""
     while name and name not in NAMES:
