@@ -828,6 +828,24 @@ def test_a_file_without_torchs_headers_gets_what_their_neighbours_brought_at_onc
     assert texts == [path.read_text() for path in sorted(tmp_path.iterdir())]
 
 
+@pytest.mark.parametrize(
+    ("header", "added"),
+    [
+        ("#pragma once\n__device__ int f();\n", "#include <cuda_runtime.h>\n"),
+        ("#pragma once\n#define HD __host__ __device__\n", "#include <cuda_runtime.h>\n"),
+        ("#pragma once\n#ifdef A\n#define HD __host__\n#endif\n",
+         "#if __has_include(<cuda_runtime.h>)\n#include <cuda_runtime.h>\n#endif\n"),
+        ("#pragma once\n#ifndef A\n#define __device__\n#endif\n__device__ int f();\n", ""),
+        ("#pragma once\nint f();  // __device__\n", ""),
+    ],
+)  # fmt: skip
+def test_a_header_for_device_code_gets_cudas_header_if_not_only_nvcc_compiles_it(header, added, tmp_path):
+    text = written(tmp_path, a_DOT_h=header, a_DOT_cpp='#include <ATen/ATen.h>\n#include "a.h"\n')
+    assert text == header.replace("once\n", f"once\n{added}")
+    (tmp_path / "a.cpp").unlink()
+    assert written(tmp_path, a_DOT_h=header, a_DOT_cu='#include <ATen/ATen.h>\n#include "a.h"\n') == header
+
+
 def test_a_header_without_includes_gets_them_before_its_macros(tmp_path):
     header = "struct cudaX { cudaStream_t s; };\n#define A_HIGH(x) \\\n  x\n"
     text = written(tmp_path, a_DOT_h=header, a_DOT_cpp='#include <ATen/ATen.h>\n#include "a.h"\n')

@@ -41,7 +41,20 @@ class Reader(Calls):
                 self.newly_broken[macro] = bad.where
         words = set(re.findall(r"[A-Z]\w+", self.source.data.decode("ascii", "replace")))
         self.need(" ".join(words & WORDS["attribute"].keys()), self.source.root)  # the parser does not see these
+        self.read_marks()
         self.read_includes()
+
+    def read_marks(self) -> None:
+        """Find __device__ and the like where g++ compiles them: nvcc includes CUDA's header itself, g++ does not."""
+        files = self.project.around[self.source]
+        is_compiled = any(file.path.suffix in (".cpp", ".cc", ".cxx") for file in files)
+        marks = list(re.finditer(rb"\b__(device|host|global)__\b", self.source.data)) if is_compiled else []
+        if marks and any(b"define __device__" in file.data for file in files):
+            return
+        for mark in marks:
+            node = self.source.root.descendant_for_byte_range(*mark.span()) or EMPTY
+            if node.type != "comment":
+                self.need_header("c", "__device__", node)
 
     def on_identifier(self, node: Node) -> None:
         variable = self.variable(self.text(node))
