@@ -111,6 +111,7 @@ FOUND = {
         ("void f(at::Tensor x) { int* p(x.data_ptr<int>()); }", "x.data_ptr()"),
         ("void f() { auto g = []() -> at::Tensor { return h(); }; g().to(1); }", "x.to()"),
         ("void f() { auto x = []() -> at::Tensor { return h(); }(); x.to(1); }", "x.to()"),
+        ("void f(auto x) { x.y.min().cpu().to(1); }", "x.to()"),
     ],
     "decision": [
         ("#define F(x) \\\n  x.options()", "x.options()"),

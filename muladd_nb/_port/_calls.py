@@ -171,10 +171,6 @@ class Calls(Types):
         is_mine = named["template method", name] or (not word.template and named["method", name])
         return self.is_torchs(name) and not is_mine
 
-    def is_torchs(self, method: str) -> bool:
-        """Tell whether a tensor has a method of this name, and few other classes have."""
-        return (method in ATEN or ("method", method) in ROWS) and method not in WORDS["common"]
-
     def is_option(self, node: Node) -> bool:
         return self.type_of(node) in OF_OPTIONS or bool(self.read_options(node))
 
