@@ -188,6 +188,9 @@ class Reader(Calls):
                 self.tell(name, self.text(name), ("function", "twin"))
         before = len(self.findings)
         self.done.add(name.id)
+        bases = next((x.named_children for x in node.children if x.type == "base_class_clause"), [])
+        if "Tensor" in map(self.type_of_type, bases):
+            self.tell(name, self.text(name), ("class", "tensor"))
         with self.scope() as scope:
             scope |= variables or {}
             self.walk(*part(name, "arguments").children)
