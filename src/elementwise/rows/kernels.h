@@ -165,11 +165,12 @@ ELEMENTWISE_FLATTEN RowReads reads(const OneRow& any) {
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 template <class F>
 constexpr int64_t shortest_of_bfloat16 = 256;
-template <class Original, rows::Role role>
-constexpr int64_t shortest_of_bfloat16<rows::Derived<Original, role>> = //
-    rows::takes_tangents(role)      ? kNone
-    : role == rows::Role::gradients ? 0
-                                    : 256;
+template <class Original>
+constexpr int64_t shortest_of_bfloat16<rows::Derived<Original, rows::Role::gradients>> = 0;
+template <class Original>
+constexpr int64_t shortest_of_bfloat16<rows::Derived<Original, rows::Role::tangent>> = kNone;
+template <class Original>
+constexpr int64_t shortest_of_bfloat16<rows::Derived<Original, rows::Role::second>> = kNone;
 
 // Whether a functor has Elements<float>. In float, these are the same type as its Elements<C>.
 template <class... P>
@@ -189,7 +190,8 @@ Computer row_computer(int32_t dtype) {
     constexpr int64_t shortest = shortest_of_bfloat16<typename Kernel::Functor>;
     using Of = parameters::Of<typename Kernel::Functor, 0>;
     constexpr bool has_own_floats = has_floats(typename Of::Arguments{}) || has_floats(typename Of::Results{});
-    if constexpr (std::is_same_v<T, bfloat16> && shortest != kNone && !has_own_floats) {
+    constexpr bool is_wide = passes::kRowVector >= 32; // it is not faster with shorter vectors
+    if constexpr (std::is_same_v<T, bfloat16> && is_wide && shortest != kNone && !has_own_floats) {
       chosen.rows_of_bfloat16 = [](const SeveralRows& rows) {
         for_rows<kOperands>(rows, passes::RowLoop<Kernel, T>::compute);
       };
