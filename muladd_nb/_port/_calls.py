@@ -18,7 +18,7 @@ from . import _table as table
 from ._findings import before_dot
 from ._names import UNKNOWN, Variable, Word
 from ._source import EMPTY, ROOTS, Node, above, innermost, part
-from ._table import ATEN, NAMES, ROWS, WORDS
+from ._table import ATEN, NAMES, RARE, ROWS, WORDS
 from ._types import Types
 
 Options = dict[str, list[Node]]  # keys: options (a tensor that has them), dtype, device (the arguments of each)
@@ -150,7 +150,7 @@ class Calls(Types):
             self.apply(row[0], node, f"{before}.{name}()", inner=inner, this=this, at=field)
         elif not scope and self.is_of_tensor(of, word, function):
             self.read_method(node, this, field, inner)
-        elif of == "" and (self.is_torchs(name) or (name in ATEN and any(map(self.is_option, inner)))):
+        elif of == "" and (name in RARE or (name in ATEN and any(map(self.is_option, inner)))):
             self.tell(field, f"x.{name}()", ("method", "mine"))
         elif of == "options" and self.read_options(node) is not None:
             pass  # rewritten where the options are used
@@ -169,7 +169,7 @@ class Calls(Types):
             return of == "Tensor" or (of == "Tensor?" and is_arrow)
         name, named = word.text, self.project.named
         is_mine = named["template method", name] or (not word.template and named["method", name])
-        return self.is_torchs(name) and not is_mine
+        return name in RARE and not is_mine
 
     def is_option(self, node: Node) -> bool:
         return self.type_of(node) in OF_OPTIONS or bool(self.read_options(node))
@@ -244,8 +244,9 @@ class Calls(Types):
 
     def is_large(self, node: Node) -> bool:
         """Tell whether a number, or any value that this file or a macro gives to its name, is a large integer."""
-        text, name = self.source.data.decode("utf-8", "replace"), self.text(node)
-        values = re.findall(rf"\b{name}\s*[=({{]([^;]*)", text) if node.type == "identifier" else []
+        name = self.text(node)
+        code = self.text(self.source.root) if node.type == "identifier" else ""
+        values = re.findall(rf"\b{name}\s*[=({{]([^;]*)", code)
         return any(map(LARGE.search, [name, self.project.macros.get(name, ""), *values]))
 
     def read_options(self, node: Node) -> Options | None:

@@ -6,8 +6,10 @@ import csv
 import dataclasses
 import functools
 import importlib.resources
+import itertools
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -51,7 +53,6 @@ NAMES = {name["name"]: name for name in _NAMES if name["kind"] != "aten"}
 WORDS = defaultdict[str, dict[str, str]](dict)  # by kind; for methods, by the type of the object
 for _word in _read("words.csv"):
     WORDS[_word["kind"]][_word["name"]] = _word["word"]
-RARE = ATEN - WORDS["common"].keys()  # names of functions and methods that only torch has
 _METHOD = re.compile(r"torch::stable::.*[A-Z]\w*::(\w+)$")
 _METHODS = {match[1]: NAMES[name] for name in NAMES if (match := _METHOD.match(name))}
 
@@ -64,13 +65,27 @@ def _row(kind: str, what: str, args: str, how: str, to: str, source: str) -> Row
     return Row(kind, what, args, how, to, source, runs, max(runs, builds))
 
 
+def _dispatches(line: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Yield the lines for AT_DISPATCH_X and its variants: AT_DISPATCH_X_AND2(a, b, ...) has two more dtypes."""
+    what, to, line = line["what"], line["to"], line | {"kind": "macro"}
+    for count in range(9):
+        dtypes = "".join(f", ${i + 1}" for i in range(count))
+        call = f"THO_DISPATCH_V2(${count + 1}, ${count + 2}, (${count + 3}), {to}{dtypes})"
+        names = (what, f"{what}_AND {what}_AND1", f"{what}_AND{count}")[min(count, 2)]
+        yield line | {"what": names, "args": str(count + 3), "to": call}
+    half = f"THO_DISPATCH_V2($1, $2, ($3), {to}, torch::headeronly::ScalarType::Half)"
+    yield line | {"what": f"{what}_AND_HALF", "args": "3", "to": half}
+
+
 ROWS: dict[tuple[str, str], list[Row]] = {}
-for _line in _read("replacements.csv"):
+for _line in itertools.chain(*(_dispatches(x) if x["kind"] == "dispatch" else [x] for x in _read("replacements.csv"))):
     for _what in _line["what"].split():  # a line has all names that are replaced alike
         ROWS.setdefault((_line["kind"], _what), []).append(_row(**_line | {"what": _what}))
 for _name, _line in NAMES.items():  # types and constants that have the same name in the stable ABI
     if (match := re.match("torch::(?:headeronly|stable)::(.*)", _name)) and "stable/ops.h" not in _line["header"]:
         ROWS.setdefault(("same", match[1]), [_row("name", match[1], "", "mechanical", _name, _line["header"])])
+# Methods that tensors have, and few other classes.
+RARE = {*ATEN, *(what for kind, what in ROWS if kind == "method")} - WORDS["common"].keys()
 
 
 def operator_of(name: str) -> str:

@@ -96,7 +96,7 @@ class Types(Names):
             own = declarations or self.project.named["field", name]  # a method, or a std::function
             if of in ("", "other", "int", "float", "bool") and own:  # m.at(i) of a map is not their own at()
                 return self.agreed(own).removesuffix("()")
-            of = "Tensor" if not of and self.is_torchs(name) else of
+            of = "Tensor" if not of and name in RARE else of
             of = of.removesuffix("?") if function.children[1].type == "->" else of
             if of == "(Tensor, ...)" and any(map(self.returns_parameter, declarations)):  # T get(), of Box<Tensor>
                 return "Tensor"
@@ -121,11 +121,9 @@ class Types(Names):
         variable = self.variable(name)
         if variable is not UNKNOWN and variable.type != "function":  # a std::function, or a lambda
             return variable.type.removesuffix("()") if variable.type.endswith("()") else ""
-        return self.agreed(declarations) if declarations else "Tensor" if "Tensor" in inner and name in RARE else ""
-
-    def is_torchs(self, method: str) -> bool:
-        """Tell whether a tensor has a method of this name, and few other classes have."""
-        return (method in ATEN or ("method", method) in ROWS) and method not in WORDS["common"]
+        if declarations:
+            return self.agreed(declarations)
+        return "Tensor" if "Tensor" in inner and name in ATEN & RARE else ""
 
     def returns_parameter(self, declaration: tuple[Source, Node]) -> bool:
         """Tell whether a method returns a type that is a parameter of the template around it."""
