@@ -155,6 +155,8 @@ FOUND = {
         ("void f(at::TensorList x) {}\nvoid f(std::vector<at::Tensor> x) {}", "f"),
         ("template <> struct L<at::TensorList> {};\ntemplate <> struct L<std::vector<at::Tensor>> {};",
          "L<std::vector<at::Tensor>>"),
+        ("template <> struct L<torch::stable::Tensor> {};\ntemplate<> struct L<torch::stable::Tensor> {};",
+         "L<torch::stable::Tensor>"),
         ("struct A { at::Tensor cumsum(); };\nvoid f() {\nx.cumsum(); }", "x.cumsum()"),
         ("struct A : public at::Tensor {};", "A"),
         ('void f(at::Tensor x) { x.to("cuda:0"); }', "x.to()"),

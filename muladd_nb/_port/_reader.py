@@ -28,7 +28,7 @@ class Reader(Calls):
 
     def read(self) -> None:
         """Walk the file, then the parts that were parsed alone. The includes depend on all edits, so they come last."""
-        self.specialised = dict[tuple[int, str], str]()  # the name of the first of the specialisations that become one
+        self.specialised = set[tuple[int, bytes, str]]()  # to find those that become one
         with self.scope():
             self.walk(self.source.root)
         for macro, names, body in self.source.fragments:
@@ -182,10 +182,12 @@ class Reader(Calls):
         """Read a head, then a body. If the stable ABI lacks something in the head, the names that it declares break."""
         body, name = part(node, "body"), part(node, "name")
         if name.type == "template_type" and body is not EMPTY and node.parent and node.parent.parent:
-            key = node.parent.parent.id, self.signature(node)
-            # Constraints tell apart specialisations whose arguments are the same already.
-            if self.specialised.setdefault(key, self.text(name)) != self.text(name):
+            # Constraints tell apart specialisations whose arguments are the same.
+            head = b"".join(self.source.data[node.parent.start_byte : node.start_byte].split())
+            key = node.parent.parent.id, head, self.signature(node)
+            if key in self.specialised:
                 self.tell(name, self.text(name), ("function", "twin"))
+            self.specialised.add(key)
         before = len(self.findings)
         self.done.add(name.id)
         bases = next((x.named_children for x in node.children if x.type == "base_class_clause"), [])
