@@ -1049,6 +1049,8 @@ def test_setup_and_the_calls_of_the_module(tmp_path, capsys):
         ("from torch.utils import cpp_extension as c\nc.load('a')", "c.load"),
         ("from json import load\nload(f)", ""),
         ("CppExtension('a', [], py_limited_api=False); setup()", "an extension for one CPython"),
+        ("Extension('a', [], include_dirs=include_paths()); setup()", "an extension for one CPython"),
+        ("Extension('a', []); setup()", ""),
     ],
 )
 def test_what_python_builds_is_named_whatever_its_name_is_here(code, what, tmp_path, capsys):

@@ -11,6 +11,7 @@ from ._findings import Finding
 from ._table import ROWS
 
 EXTENSION = re.compile(r"(.*\.)?(Cpp|CUDA|Sycl)Extension")
+PLAIN = re.compile(r"(.*\.)?(Cpp|CUDA|Sycl)?Extension")  # setuptools', too
 LOAD = re.compile(r"(.*\bcpp_extension\.)load(_inline)?|load_inline")
 
 
@@ -40,11 +41,12 @@ def read(paths: Iterable[Path], target: str) -> tuple[list[Finding], bool]:
             if LOAD.fullmatch(full.get(head, head) + dot + rest):
                 tell(path, call.lineno, "python", "load", name)
         names = [node for node in nodes if isinstance(node, (ast.Name, ast.Attribute))]
-        built = [node.lineno for node in names if EXTENSION.fullmatch(ast.unparse(node))]
+        extension = PLAIN if "include_paths(" in text else EXTENSION  # the paths of torch's headers
+        built = [node.lineno for node in names if extension.fullmatch(ast.unparse(node))]
         setups = [call.lineno for call, name in calls if name in ("setup", "setuptools.setup")]
         if path.name == "setup.py":
             limited |= "Py_LIMITED_API" in text
-            for call in (call for call, name in calls if EXTENSION.fullmatch(name)):
+            for call in (call for call, name in calls if extension.fullmatch(name)):
                 values = [*call.args[:1], *(x.value for x in call.keywords if x.arg == "name")]
                 modules |= {name for x in values for name in re.findall(r"(\w+)['\"]$", ast.unparse(x))}
         if built and setups:
