@@ -381,6 +381,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "struct A { torch::stable::Tensor x[2]; };\nvoid f(A a) { torch::stable::Tensor y[2]; g(a.x[0], y[1]); }",
         "using namespace torch::jit;\nstruct A { void drop(); void f() { drop(); } };\n#pragma omp for if(f(drop))",
         "using namespace at;\nnamespace mine { namespace native { int g(); } int f() { return native::g(); } }",
+        "bind() { return 1; }\nbind() { return 2; }",
         "void f(float x) {}\nvoid f(double x) {}\nvoid f(long* x) {}\nvoid f(int* x) {}",
         "void f(vector<int> x) {}\nvoid f(vector<double> x) {}\nnamespace a { void f(vector<int> x) {} }",
         "#if A\nvoid f(int x) {}\n#else\nvoid f(int x) {}\n#endif\nvoid g(A x) {}\nvoid g(B x) {}",

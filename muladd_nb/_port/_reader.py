@@ -244,9 +244,10 @@ class Reader(Calls):
                 self.read_macro(name, [], at=node if kind == "pybind" else EMPTY)
                 self.walk(part(node, "body"))
             return
-        for source, other in self.project.named["function", macro]:
+        signature = self.signature(node)
+        for source, other in self.project.named["function", macro] if "Tensor" in signature else ():
             is_before = source is self.source and other.parent == node.parent and other.start_byte < node.start_byte
-            if is_before and other.type == node.type and self.signature(other) == self.signature(node):
+            if is_before and other.type == node.type and self.signature(other) == signature:
                 self.tell(name, macro, ("function", "twin"))
         around = self.text(part(name.parent or EMPTY, "scope"))
         is_template = node.parent is not None and node.parent.type == "template_declaration"
