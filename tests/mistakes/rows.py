@@ -26,5 +26,5 @@ TABLE = [
     # The layer: a recorded call keeps another number than the one that a reduction gave.
     ("scaled_variance", "src/elementwise/rows/row.h", "if (noted_count < rows::kMostReduced) reduced[noted_count++] = static_cast<double>(math::primal(x));", "if (noted_count < rows::kMostReduced) reduced[noted_count++] = 0;"),
     # The layer: the gradient of a broadcast row is not added to that of the rows before.
-    ("rms_norm", "src/elementwise/cpu/row_loops.h", "numbers.each[i].add_to(to[i] + j);", "numbers.each[i].write_to(to[i] + j);"),
+    ("rms_norm", "src/elementwise/cpu/row_loops.h", "sums = sums + numbers;", "sums = numbers;"),
 ]  # fmt: skip
