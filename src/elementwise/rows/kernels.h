@@ -172,7 +172,7 @@ constexpr int64_t shortest_of_bfloat16<rows::Derived<Original, rows::Role::tange
 template <class Original>
 constexpr int64_t shortest_of_bfloat16<rows::Derived<Original, rows::Role::second>> = kNone;
 
-// Whether a functor has Elements<float>. In float, these are the same type as its Elements<C>.
+// Tells whether a functor has Elements<float>. In float, these are the same type as its Elements<C>.
 template <class... P>
 constexpr bool has_floats(List<P...>) {
   return ((std::is_same_v<typename parameters::ElementOf<P>::type, float> && !parameters::is_of_row<P>) || ...);
