@@ -19,8 +19,8 @@
 // The functor runs once for each vector of elements, and each of its loops visits only these elements. Numbers such as
 // f do not depend on j, so the compiler computes them before the loop.
 //
-// B is the type of the numbers. It is itself a Dual in derivatives of the second order: then the result is the
-// derivative of the gradients in one direction (family.h).
+// S is the type in which tensors store numbers, and B the type in which we compute. Both are a Dual in derivatives
+// of the second order: then the result is the derivative of the gradients in one direction (family.h).
 #pragma once
 
 #include "row.h"
